@@ -90,20 +90,23 @@ def _cells(row: str) -> list[str]:
 
 
 def _default(field: FieldInfo, written: str) -> str:
-    """Return the value if the key is left out; if that is more than one value, the page states it by hand."""
+    """Return the value if the key is left out; if that is more than one value, the page states it by hand.
+
+    A default that differs by topology is followed by a semicolon and the other ones, also by hand.
+    """
     if field.is_required():
         # A key may be required in most catalogs and known in the others, which the page states by hand too.
         return written if written.startswith("required") else "required"
     match field.default:
         case bool(value):
-            return str(value).lower()
+            default = str(value).lower()
         case str(value):
-            return f"`{value}`"
-        case int(value):
-            return str(value)
-        case float(value):
-            return f"{value:g}"
-    return written
+            default = f"`{value}`"
+        case int(value) | float(value):
+            default = f"{value:g}"
+        case _:
+            return written
+    return written if written.startswith(f"{default};") else default
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -22,6 +22,8 @@ from stacks.endpoints import hosting_of
 from stacks.parts import CatalogStack, add_outputs, add_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from constructs import Construct
 
     from cohost.catalog.models import Catalog
@@ -31,6 +33,10 @@ SUFFIX: Final = "-components"
 
 _NAME_CHARACTERS: Final = 63
 """Of an inference component (API reference: CreateInferenceComponent)."""
+
+_MOST_VARIABLES: Final = 16
+_LEAST_CHARACTERS: Final = 2
+"""Of the environment of a component's container, and of its names (template reference: EnvironmentMap)."""
 
 
 class InferenceComponentsStack(CatalogStack):
@@ -104,6 +110,7 @@ def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
             f"name: {longest!r} has {len(longest)} characters; allowed: {_NAME_CHARACTERS} for a component; fix: a "
             "shorter name"
         )
+    faults += _environment_faults(own.endpoint.environment)
     instance = INSTANCES.get(design.instance_type)
     if instance is None:
         return faults
@@ -115,3 +122,17 @@ def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
             "type with more GPUs"
         )
     return faults
+
+
+def _environment_faults(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the errors of an environment that a model's container takes and a component's does not."""
+    if len(environment) > _MOST_VARIABLES:
+        yield (
+            f"environment: the endpoint has {len(environment)} variables; allowed: {_MOST_VARIABLES} for a component's "
+            "container; fix: fewer of them under endpoint.environment"
+        )
+    if short := [name for name in environment if len(name) < _LEAST_CHARACTERS]:
+        yield (
+            f"environment: {short[0]!r} has 1 character; allowed: 2 or more for a component's container; fix: a longer "
+            "name under endpoint.environment"
+        )

@@ -40,6 +40,7 @@ WARNINGS: Final = (
     "cpu-workers-unbound",
     "cpu-workers",
     "revision-not-pinned",
+    "scaling-metric",
     "price-unknown",
     "price-old",
 )

@@ -50,6 +50,7 @@ def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
     yield from _design_faults(catalog.designs, catalog.models)
     yield from _expiry_faults(catalog)
     yield from _deployment_faults(catalog)
+    yield from _weights_key_faults(catalog)
     yield from _worker_faults(catalog.models)
     packages = {name: entry.packages for name, entry in catalog.models.items()}
     yield from package_faults(packages, bundled=catalog.endpoint.topology == SCALE_TO_ZERO)
@@ -266,6 +267,19 @@ def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
             f"{timeout} s end before the waits of {waited} s",
             allowed=f"more than {waited}",
             fix="write a longer time",
+        )
+
+
+def _weights_key_faults(catalog: Catalog) -> Iterator[CatalogError]:
+    """Yield a key of weights without a bucket of the user's own: that of the weights' stack has `storage.kms_key`."""
+    storage = catalog.storage
+    elsewhere = any(entry.model_id.startswith("s3://") for entry in catalog.models.values())
+    if storage.weights_kms_key is not None and storage.weights_bucket is None and not elsewhere:
+        yield _unused(
+            "storage.weights_kms_key",
+            "weights in no bucket of yours",
+            "with storage.weights_bucket, or a model_id that starts with s3://",
+            "name the bucket, or write storage.kms_key instead",
         )
 
 

@@ -16,7 +16,7 @@ from cohost.catalog.sections.designs import Designs
 from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, Expires, Guardrails
 from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, Budget, DataCapture, Monitoring
 from cohost.catalog.sections.rules import IMAGE, INSTANCE_TYPE, KMS_KEY, KmsKey, Settings
-from cohost.catalog.sections.scaling import MULTI_MODEL, Scaling, with_default_bounds
+from cohost.catalog.sections.scaling import MULTI_MODEL, Scaling, with_topology_defaults
 from cohost.catalog.sections.storage import ModelSource, Storage, WeightsSettings
 from cohost.errors import refuse
 from cohost.handler.cohost_options import LIMITS, LIMITS_OR_AUTO
@@ -308,9 +308,9 @@ class Catalog(WeightsSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _zero_is_the_default(cls, data: Any) -> Any:  # the file's content, not yet checked
-        """Fill in the bounds that a catalog with topology scale-to-zero leaves out: 0 and 1."""
-        return with_default_bounds(data)
+    def _topology_decides(cls, data: Any) -> Any:  # the file's content, not yet checked
+        """Fill in what `scaling` leaves out and the topology decides."""
+        return with_topology_defaults(data)
 
     @property
     def warnings(self) -> tuple[str, ...]:

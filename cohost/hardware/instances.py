@@ -105,7 +105,7 @@ _CPU_FAMILIES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
 
 # In AWS's naming, a "d" after the generation means local disks. The other types listed have some without it (EC2 user
 # guide: instance store volumes, read 2026-11-30).
-_OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[56]e?|gr6|p5(e|en)?|trn[12]n?|i[0-9][a-z]*)\..*")
+_OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[567]e?|gr6|p5(e|en)?|trn[12]n?|i[0-9][a-z]*)\..*")
 
 
 def has_own_disks(instance_type: str) -> bool:

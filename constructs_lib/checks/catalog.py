@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.archives.handlers import BATCHED
+from cohost.catalog.sections.scaling import TRACKED_BY_DEFAULT
 from cohost.engine_support import TRANSFORMERS_SDPA, facts_of, head_faults
 from cohost.errors import PlanError
 from cohost.forecast.plan.capacity import first_change
 from cohost.forecast.plan.memory import derive, plan_catalog, plan_demands
 from cohost.forecast.pricing.price_list import price_note, today
 from cohost.hardware.instances import INSTANCES
-from cohost.routing import SCALE_TO_ZERO
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from constructs_lib.checks.component import component_misfits, startup_memory_misfits
 from constructs_lib.checks.findings import Misfit, error, some, warning
 
@@ -125,6 +126,7 @@ def catalog_misfits(
         *_offline_misfits(catalog),
         *component_misfits(catalog, image),
         *network_misfits(catalog),
+        *_metric_misfits(catalog),
         *_price_misfits(catalog, prices, region),
     ]
 
@@ -248,6 +250,18 @@ def _offline_misfits(catalog: Catalog) -> Iterator[Misfit]:
             "hub-offline",
             f"endpoint.environment.{offline[0]}: keeps the container from fetching {some(on_hub)} from the Hub; "
             "allowed: with weights in S3 only; fix: take the variable out, or weights: s3 (`cohost weights push`)",
+        )
+
+
+def _metric_misfits(catalog: Catalog) -> Iterator[Misfit]:
+    scaling = catalog.scaling
+    if scaling is not None and scaling.metric == "concurrency" and catalog.endpoint.topology == MULTI_MODEL:
+        calls = TRACKED_BY_DEFAULT[MULTI_MODEL]["target"]
+        yield warning(
+            "scaling-metric",
+            "scaling.metric: 'concurrency' is not known to have values on a multi-model endpoint, and without values "
+            "nothing scales (AWS recommends InvocationsPerInstance there); allowed: invocations, or what you saw scale "
+            f"under load; fix: metric: invocations with target: {calls:g} calls a minute to begin with",
         )
 
 

@@ -5,6 +5,7 @@ Also the interface of the archives that an endpoint serves, wherever they are pu
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -83,6 +84,16 @@ def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGro
         retention=logs.RetentionDays.ONE_MONTH,
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
+
+
+def make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
+    """Derive the resource's id from the component's name, so that another name is another resource.
+
+    CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
+    with one id for all names, another name of the endpoint could not be deployed.
+    """
+    logical_id = cdk.Stack.of(component).get_logical_id(component)
+    component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
 class HostedEndpoint(EndpointMetrics, Construct):

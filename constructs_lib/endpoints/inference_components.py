@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
 from cohost.routing import ARCHIVE_SUFFIX, own_component_name
-from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group, make_name_part_of_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from constructs_lib.endpoints.hosted_endpoint import Hosting
     from constructs_lib.iam import ExecutionRole
+
+
+SAME_IDS: Final = "lmi-cohost-components"
+"""The endpoint whose components have ids without their names, as they were deployed before names became part of them.
+"""
 
 
 class ComponentEndpoint(HostedEndpoint):
@@ -66,6 +72,7 @@ class ComponentEndpoint(HostedEndpoint):
                 parts,
                 model,
                 component_name=own_component_name(self.endpoint_name, model),
+                same_id=self.endpoint_name == SAME_IDS,
                 endpoint_name=self._endpoint.attr_endpoint_name,
                 role=self.execution_role,
                 copy_count=copy_count,
@@ -81,6 +88,9 @@ class ComponentEndpoint(HostedEndpoint):
             )
             for model in models
         }
+        # A component may start instances, and SageMaker creates none while the endpoint is changed for another one.
+        for first, second in itertools.pairwise(self.components.values()):
+            second.create_after(first)
 
     @property
     def component_names(self) -> dict[str, str]:
@@ -98,6 +108,7 @@ class ModelComponent(Construct):
         scope: the endpoint's components.
         construct_id: the model's name.
         component_name: the name that callers use.
+        same_id: the resource's id does not follow from the component's name.
         endpoint_name: the endpoint, as a reference to its resource.
         role: the role that the containers run with; it may write the log from here on.
         copy_count: copies at creation and after an update.
@@ -110,6 +121,7 @@ class ModelComponent(Construct):
         construct_id: str,
         *,
         component_name: str,
+        same_id: bool,
         endpoint_name: str,
         role: ExecutionRole,
         copy_count: int,
@@ -131,8 +143,14 @@ class ModelComponent(Construct):
             ),
         )
         self._component.node.add_dependency(role.policy, log_group)
+        if not same_id:
+            make_name_part_of_id(self._component, component_name)
 
     @property
     def component_arn(self) -> str:
         """Return the ARN of the component."""
         return self._component.ref
+
+    def create_after(self, other: ModelComponent) -> None:
+        """Create the component after another one, and delete it before; not its log group, which the role refers to."""
+        self._component.node.add_dependency(other._component)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
@@ -14,7 +14,7 @@ from cohost.catalog.serving import instances_for
 from cohost.endpoint.copies import DIMENSION
 from cohost.hardware.instances import INSTANCES
 from constructs_lib.endpoints.autoscaling import Autoscaling, IdlePolicy, WakePolicy
-from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group, make_name_part_of_id
 from constructs_lib.endpoints.metrics import INVOCATION_NAMESPACE
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ STARTUP_ENVIRONMENT: Final[Mapping[str, str]] = {"SERVING_LOAD_MODELS": "ALL", "
 MIN_MEMORY_REQUIRED_IN_MB: Final = 1024
 """Reserved, not a limit; ml.g5.xlarge takes 1024 and refuses 4096 (measured by others)."""
 
-SPARE_INSTANCES: Final = 1
-"""Room for a new copy beside the old ones while a component is updated."""
+BATCH_PERCENT: Final = 5, 50
+"""The least and the most of its copies that a component's update may replace at a time (API reference:
+InferenceComponentRollingUpdatePolicy)."""
 
 
 class ScaleToZeroEndpoint(HostedEndpoint):
@@ -105,10 +106,10 @@ class ScaleToZeroEndpoint(HostedEndpoint):
             runtime_config=sagemaker.CfnInferenceComponent.InferenceComponentRuntimeConfigProperty(
                 copy_count=copy_count
             ),
-            deployment_config=_one_copy_at_a_time() if scaling.highest > 1 else None,
+            deployment_config=_rolling(scaling) if scaling.highest > 1 else None,
         )
         self._component.node.add_dependency(self.execution_role.policy, self.component_log_group)
-        _make_name_part_of_id(self._component, component_name)
+        make_name_part_of_id(self._component, component_name)
         self._add_scaling(scaling)
 
     @property
@@ -165,26 +166,22 @@ class ScaleToZeroEndpoint(HostedEndpoint):
             IdlePolicy(self, "Idle", **of_component, scaling=scaling, minutes=scaling.idle_minutes)
 
 
-def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
-    """Derive the resource's id from the component's name, so that another name is another resource.
-
-    CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
-    with one id for all names, another name of the endpoint could not be deployed.
-    """
-    logical_id = cdk.Stack.of(component).get_logical_id(component)
-    component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
-
-
 def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
-    """Return a variant without a model, whose number of instances follows the copies."""
-    least, most = (instances_for(copies, hosting.instance_type) for copies in (scaling.lowest, scaling.highest))
+    """Return a variant without a model, whose number of instances follows the copies.
+
+    Beyond the most copies there is room for the new ones of a batch while the component is updated.
+    """
+    batch = math.ceil(scaling.highest * _batch_percent(scaling) / 100)
+    least, most, spare = (
+        instances_for(copies, hosting.instance_type) for copies in (scaling.lowest, scaling.highest, batch)
+    )
     return sagemaker.CfnEndpointConfig.ProductionVariantProperty(
         variant_name=VARIANT_NAME,
         instance_type=hosting.instance_type,
         initial_instance_count=max(least, 1),
         inference_ami_version=hosting.inference_ami_version,
         managed_instance_scaling=sagemaker.CfnEndpointConfig.ManagedInstanceScalingProperty(
-            status="ENABLED", min_instance_count=least, max_instance_count=most + SPARE_INSTANCES
+            status="ENABLED", min_instance_count=least, max_instance_count=most + spare
         ),
     )
 
@@ -202,11 +199,22 @@ def _requirements(
     )
 
 
-def _one_copy_at_a_time() -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
-    """Update one copy at a time, which is the room of the spare instance; SageMaker's default is all copies at once."""
-    one = sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty(type="COPY_COUNT", value=1)
+def _batch_percent(scaling: Scaling) -> int:
+    """Return the share of one copy of the most, within the allowed range: one copy at a time of up to 20."""
+    least, most = BATCH_PERCENT
+    return min(max(100 // scaling.highest, least), most)
+
+
+def _rolling(scaling: Scaling) -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
+    """Update batch by batch, for which there is room; SageMaker's default is all copies at once.
+
+    A share, since the number of copies at the time of an update is not known, and one copy of one is out of range.
+    """
+    batch = sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty(
+        type="CAPACITY_PERCENT", value=_batch_percent(scaling)
+    )
     return sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty(
         rolling_update_policy=sagemaker.CfnInferenceComponent.InferenceComponentRollingUpdatePolicyProperty(
-            maximum_batch_size=one, rollback_maximum_batch_size=one, wait_interval_in_seconds=0
+            maximum_batch_size=batch, rollback_maximum_batch_size=batch, wait_interval_in_seconds=0
         )
     )

@@ -24,9 +24,9 @@ class BucketKey:
     key: kms.IKey
 
     @classmethod
-    def of(cls, scope: Construct, arn: str | None) -> BucketKey | None:
+    def of(cls, scope: Construct, arn: str | None, construct_id: str = "Key") -> BucketKey | None:
         """Return the key of an ARN; None without one."""
-        return None if arn is None else cls(key=kms.Key.from_key_arn(scope, "Key", arn))
+        return None if arn is None else cls(key=kms.Key.from_key_arn(scope, construct_id, arn))
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
         """Allow S3 to decrypt what the grantee reads."""

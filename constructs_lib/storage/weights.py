@@ -13,7 +13,7 @@ from cohost.archives.weights import MANIFESTS, PACKED, WEIGHTS
 from cohost.catalog.serving import packed_revision
 from cohost.weights.store import bucket_name
 from constructs_lib.acknowledgements import acknowledge
-from constructs_lib.storage.buckets import grant_list
+from constructs_lib.storage.buckets import BucketKey, grant_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,14 +33,23 @@ class ModelWeights:
         bucket: the bucket that `cohost weights push` uploads to. None where no model has its weights there.
         packed: "model id@revision" of the weights that go into archives, by model name.
         addresses: "s3://bucket/prefix/" of models whose weights lie elsewhere.
+        kms_key: the key that these buckets are encrypted with. None if S3's own keys or the key of the archives' bucket
+            encrypt them.
     """
 
     def __init__(
-        self, scope: Construct, *, bucket: str | None, packed: Mapping[str, str], addresses: Iterable[str]
+        self,
+        scope: Construct,
+        *,
+        bucket: str | None,
+        packed: Mapping[str, str],
+        addresses: Iterable[str],
+        kms_key: str | None = None,
     ) -> None:
         self._stack = cdk.Stack.of(scope)
         self.bucket_name = bucket
         self.packed = packed
+        self._key = BucketKey.of(scope, kms_key, "WeightsKey")
         places = [address.removeprefix(_S3).partition("/") for address in addresses]
         read = {(name, prefix) for name, _, prefix in places} | ({(bucket, WEIGHTS)} if bucket else set())
         self._read = sorted(read)
@@ -53,6 +62,8 @@ class ModelWeights:
         for bucket, prefix in self._read:
             self._grant_objects(grantee, bucket, prefix)
             grant_list(grantee, self._arn(bucket), prefix)
+        if self._key is not None:
+            self._key.grant_read(grantee)
 
     def grant_publish(self, grantee: iam.IRole) -> None:
         """Allow seeing which uploads are complete; if weights go into archives, also letting S3 copy them there."""
@@ -63,6 +74,8 @@ class ModelWeights:
         if self.packed:
             grant_list(grantee, arn, PACKED)
             self._grant_objects(grantee, self.bucket_name, PACKED)
+            if self._key is not None:
+                self._key.grant_read(grantee)
 
     def _grant_objects(self, grantee: iam.IRole, bucket: str, prefix: str) -> None:
         iam.Grant.add_to_principal(
@@ -97,7 +110,13 @@ def weights_of(scope: Construct, catalog: Catalog) -> ModelWeights | None:
     own = catalog.storage.weights_bucket or bucket_name(stack.account, stack.region)
     revisions = {name: packed_revision(entry) for name, entry in catalog.models.items()}
     packed = {name: str(revision) for name, revision in revisions.items() if revision is not None}
-    return ModelWeights(scope, bucket=own if pushed else None, packed=packed, addresses=addresses)
+    return ModelWeights(
+        scope,
+        bucket=own if pushed else None,
+        packed=packed,
+        addresses=addresses,
+        kms_key=catalog.storage.weights_kms_key,
+    )
 
 
 PREFIX: Final = "cohost/"

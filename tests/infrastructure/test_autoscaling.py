@@ -53,6 +53,14 @@ def test_tracking_is_the_only_policy(metric: str, target: float, predefined: str
     }
 
 
+def test_calls_a_minute_are_tracked_by_default() -> None:
+    """AWS recommends InvocationsPerInstance for multi-model endpoints; concurrency may have no values there."""
+    _, policy = only(scaled(), POLICY)
+    tracking = policy["Properties"]["TargetTrackingScalingPolicyConfiguration"]
+    metric = tracking["PredefinedMetricSpecification"]["PredefinedMetricType"]
+    assert (metric, tracking["TargetValue"]) == ("SageMakerVariantInvocationsPerInstance", 1000)
+
+
 def test_update_keeps_the_number_of_instances_that_scaling_chose() -> None:
     """A deploy under load does not throw the endpoint back to the number it started with."""
     _, endpoint = only(scaled(), ENDPOINT)

@@ -195,6 +195,23 @@ def test_error_carries_its_id() -> None:
     assert messages(make_stack(catalog), "error")[0].endswith("[lmi-cohost:hub-offline]")
 
 
+@pytest.mark.parametrize(
+    ("topology", "metric", "warned"),
+    [
+        ("multi-model", "concurrency", {"scaling-metric"}),
+        ("multi-model", "invocations", set[str]()),
+        ("scale-to-zero", "concurrency", set[str]()),
+    ],
+)
+def test_concurrency_of_a_multi_model_endpoint_is_unverified(topology: str, metric: str, warned: set[str]) -> None:
+    """Without values of its metric an endpoint neither grows nor shrinks, which nobody notices before it matters."""
+    scaling = {"min": 1, "max": 2, "metric": metric, "target": 8}
+    assert (
+        found(models={"a": MINILM}, endpoint={"topology": topology}, scaling=scaling).keys() & {"scaling-metric"}
+        == warned
+    )
+
+
 def test_every_check_has_a_known_id_and_is_documented() -> None:
     """docs/checks.md names each id of the sources under its level, with cause and fix, and no other."""
     text = (ROOT / "docs" / "checks.md").read_text()

@@ -68,6 +68,28 @@ def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
     assert set(json.loads(template["Outputs"]["Kinds"]["Value"])) == {"nli", "mini"}
 
 
+def test_components_are_created_one_after_the_other() -> None:
+    """SageMaker may refuse a component while another one's instances start, so each waits for the one before it."""
+    models = {name: {"model_id": f"org/{name}", **ENTRY} for name in "abc"}
+    template = template_of(make_stack(models=models))
+    ids = {
+        one["Properties"]["InferenceComponentName"][-1]: name
+        for name, one in resources(template, "AWS::SageMaker::InferenceComponent").items()
+    }
+    for first, second in ("ab", "bc"):
+        assert ids[first] in template["Resources"][ids[second]]["DependsOn"]
+
+
+def test_another_name_makes_new_components() -> None:
+    """SageMaker renames no component, so with another name all are other resources; the first name keeps its ids."""
+    ids = {
+        name: set(resources(template_of(make_stack(name=name)), "AWS::SageMaker::InferenceComponent"))
+        for name in (None, "lmi-cohost-components", "other", "third")
+    }
+    assert ids[None] == ids["lmi-cohost-components"]
+    assert sum(map(len, (ids[None], ids["other"], ids["third"]))) == len(ids[None] | ids["other"] | ids["third"]) == 6
+
+
 def test_instances_are_managed_and_no_model_is_named() -> None:
     """Managed scaling is for endpoints made of components alone, and the role comes from the configuration."""
     template = template_of(make_stack(max_instance_count=3))
@@ -102,6 +124,8 @@ def test_components_wait_for_endpoint_logs_and_rights() -> None:
         ),
         ({"copy_count": 5}, "10 copies take a GPU each, and 2 x ml.g6.12xlarge have 8"),
         ({"endpoint_name": "e" * 60}, "characters; allowed: 63 for a component"),
+        ({"endpoint": {"environment": {f"V{n}": "x" for n in range(17)}}}, "has 17 variables; allowed: 16"),
+        ({"endpoint": {"environment": {"V": "x"}}}, "'V' has 1 character"),
     ],
 )
 def test_what_never_fits_is_an_error(changed: dict[str, Any], fault: str) -> None:

@@ -95,6 +95,7 @@ def test_volume_key_is_refused_where_it_would_protect_nothing(instance_type: str
         ("ml.p3dn.24xlarge", True),
         ("ml.trn1.2xlarge", True),
         ("ml.g6.xlarge", True),
+        ("ml.g7e.2xlarge", True),
         ("ml.m5.large", False),
         ("ml.c7i.xlarge", False),
         ("ml.p3.2xlarge", False),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 STORE = "Custom::LmiModelStore"
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+WEIGHTS_KEY = KEY.replace("1234abcd", "88888888")
 OTHER_KEY = KEY.replace("1234abcd", "99999999")
 REVISION = "0" * 40
 PUSHED = {"model_id": "org/name", "revision": REVISION, "task": "text-classification"}
@@ -45,6 +46,10 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "weights-s3": {"models": {"nli": {**PUSHED, "weights": "s3"}}},
     "weights-archive": {"models": {"nli": {**PUSHED, "weights": "archive"}}},
     "own-weights": {"models": {"nli": {"model_id": "s3://mine/models/nli/", "task": "text-classification"}}},
+    "own-weights-key": {
+        "models": {"nli": {"model_id": "s3://locked/models/nli/", "task": "text-classification"}},
+        "storage": {"weights_kms_key": WEIGHTS_KEY},
+    },
     "keys": {"storage": {"kms_key": KEY}},
     "data-capture": {"data_capture": {"sampling_percentage": 10}},
     "data-capture-key": {"data_capture": {"sampling_percentage": 10, "kms_key": KEY}},
@@ -253,6 +258,7 @@ FURTHER: dict[str, list[Request]] = {
     "weights-s3": WEIGHTS_READ,
     "weights-archive": WEIGHTS_READ,
     "own-weights": [s3("GetObject", "mine", "models/nli/x"), listing("mine", "models/nli/")],
+    "own-weights-key": [s3("GetObject", "locked", "models/nli/x"), on("kms:Decrypt", WEIGHTS_KEY, **VIA_S3)],
     "keys": [on("kms:Decrypt", KEY, **VIA_S3)],
     "data-capture-key": [on("kms:Decrypt", KEY, **VIA_S3)],
     "network": [

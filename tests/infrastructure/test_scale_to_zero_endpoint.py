@@ -143,14 +143,18 @@ def test_component_carries_the_catalogs_settings() -> None:
     }
 
 
-def test_several_copies_are_replaced_one_by_one() -> None:
-    """The spare instance has room for one; all at once would need as many instances again."""
-    one = {"Type": "COPY_COUNT", "Value": 1}
-    several = properties(template_of(make_stack(catalog_of(scaling={"max": 3}))), COMPONENT)
+@pytest.mark.parametrize(("most", "percent"), [(2, 50), (3, 33), (20, 5), (1000, 5)])
+def test_several_copies_are_replaced_a_few_at_a_time(most: int, percent: int) -> None:
+    """A batch is 5 to 50 % whatever the number of copies, and at most one copy of up to 20.
+
+    All at once would need as many instances again, and a batch of one copy is out of range with a single one.
+    """
+    batch = {"Type": "CAPACITY_PERCENT", "Value": percent}
+    several = properties(template_of(make_stack(catalog_of(scaling={"max": most}))), COMPONENT)
     assert several["DeploymentConfig"] == {
         "RollingUpdatePolicy": {
-            "MaximumBatchSize": one,
-            "RollbackMaximumBatchSize": one,
+            "MaximumBatchSize": batch,
+            "RollbackMaximumBatchSize": batch,
             "WaitIntervalInSeconds": 0,
         }
     }
@@ -172,6 +176,7 @@ def test_component_without_a_gpu_takes_most_of_the_cores() -> None:
         ("ml.g5.xlarge", {"min": 1, "max": 3}, (1, 1, 4)),
         ("ml.g5.12xlarge", {"min": 2, "max": 9}, (1, 1, 4)),
         ("ml.g5.xlarge", {"min": 2, "max": 4}, (2, 2, 5)),
+        ("ml.g5.xlarge", {"min": 2, "max": 60}, (2, 2, 63)),
         (
             "ml.g5.xlarge",
             {"min": 1, "max": 2, "schedule": [{"name": "n", "cron": "rate(1 day)", "min": 0, "max": 6}]},
@@ -182,7 +187,7 @@ def test_component_without_a_gpu_takes_most_of_the_cores() -> None:
 def test_instances_have_room_for_all_copies_of_bounds_and_schedule(
     instance_type: str, scaling: dict[str, Any], expected: tuple[int, int, int]
 ) -> None:
-    """Copies share an instance with several GPUs; one more instance is there for updates."""
+    """Copies share an instance with several GPUs; the new copies of an update's batch have room beside them."""
     catalog = catalog_of(scaling=scaling, instance_type=instance_type, copy_count=2)
     [variant] = properties(template_of(make_stack(catalog)), "AWS::SageMaker::EndpointConfig")["ProductionVariants"]
     managed = variant["ManagedInstanceScaling"]

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
+import pytest
 from synthesis import FLAGS, make_catalog, make_stack, only, resources, statements, template_of
 
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
@@ -13,6 +14,7 @@ from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights
 if TYPE_CHECKING:
     from cohost.catalog.models import Catalog
 
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 OLD, NEW = "a" * 40, "b" * 40
 BUCKET = {"Fn::Join": ["", ["lmi-cohost-weights-", {"Ref": "AWS::AccountId"}, "-us-east-1"]]}
 
@@ -119,6 +121,21 @@ def test_bucket_that_is_there_already_is_used() -> None:
     template = template_of(make_stack(made))
     assert template["Outputs"]["WeightsBucket"]["Value"] == "bucket-of-mine"
     assert ("s3:GetObject", "arn:aws:s3:::bucket-of-mine/weights/*") in reads(template, "Endpoint")
+
+
+@pytest.mark.parametrize(("source", "publisher"), [("s3", False), ("archive", True)])
+def test_the_key_of_a_bucket_of_the_users_own_may_decrypt(source: str, *, publisher: bool) -> None:
+    """Containers read with it, and the function where S3 copies weights into archives with its rights."""
+    model = {"model_id": "org/nli", "revision": OLD, "task": "text-classification", "weights": source}
+    storage = {"weights_bucket": "bucket-of-mine", "weights_kms_key": KEY}
+    template = template_of(make_stack(make_catalog(storage=storage, models={"nli": model})))
+    found = {
+        role: [one["Action"] for one in statements(template, role) if one["Resource"] == KEY]
+        for role in resources(template, "AWS::IAM::Role")
+    }
+    assert [rights for role, rights in found.items() if role.startswith("EndpointExecutionRole")] == [["kms:Decrypt"]]
+    expected = ["kms:Decrypt"] if publisher else []
+    assert [rights for role, rights in found.items() if role.startswith("ModelStoreRole")] == [expected]
 
 
 def test_catalog_without_pushed_weights_needs_no_stack() -> None:

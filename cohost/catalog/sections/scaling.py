@@ -18,9 +18,20 @@ from cohost.endpoint.schedules import ALLOWED_EXPRESSION, check_expression
 from cohost.errors import refuse
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
-__all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScaling", "with_default_bounds"]
+__all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScaling", "with_topology_defaults"]
 
 Metric = Literal["invocations", "concurrency"]
+
+TRACKED_BY_DEFAULT: Final[Mapping[str, Mapping[str, Any]]] = {
+    MULTI_MODEL: {"metric": "invocations", "target": 1000.0},
+    SCALE_TO_ZERO: {"metric": "concurrency", "target": 4.0},
+}
+"""Metric and target of a catalog that states neither, by topology.
+
+AWS recommends InvocationsPerInstance for multi-model endpoints, and no source has values of the other metric there
+(SageMaker developer guide: multi-model endpoint auto scaling policies). 1000 calls a minute are less than half of the
+39 a second that an ml.g5.xlarge answered with three encoders; half is AWS's safety factor to begin with.
+"""
 
 _MOST: Final = 1000
 _MINIMUM: Final = "0 to 1000; from 1 with topology multi-model"
@@ -76,9 +87,13 @@ class Scaling(Settings):
 
     min: Minimum = Field(description=_MINIMUM)
     max: Maximum = Field(description=_MAXIMUM)
-    metric: Metric = Field(default="concurrency", description="invocations or concurrency")
+    metric: Metric = Field(
+        default=TRACKED_BY_DEFAULT[SCALE_TO_ZERO]["metric"], description="invocations or concurrency"
+    )
     target: float = Field(
-        default=4.0, strict=False, description="a number of calls at a time (concurrency) or a minute (invocations)"
+        default=TRACKED_BY_DEFAULT[SCALE_TO_ZERO]["target"],
+        strict=False,
+        description="a number of calls at a time (concurrency) or a minute (invocations)",
     )
     scale_in_cooldown: Cooldown = Field(default=300, description="0 to 86400 seconds")
     scale_out_cooldown: Cooldown = Field(default=60, description="0 to 86400 seconds")
@@ -106,13 +121,18 @@ class Scaling(Settings):
         return self.idle_minutes is None or self.highest > 1
 
 
-def with_default_bounds(data: Any) -> Any:  # a file's content, not yet checked
-    """Return a catalog's data with the bounds filled in that topology scale-to-zero leaves out: 0 and 1 copies."""
+def with_topology_defaults(data: Any) -> Any:  # a file's content, not yet checked
+    """Return a catalog's data with what scaling leaves out and its topology decides.
+
+    These are the bounds of topology scale-to-zero, 0 and 1 copies, and the metric of topology multi-model.
+    """
     if not isinstance(data, Mapping):
         return data
     endpoint = data.get("endpoint")
     topology = endpoint.get("topology") if isinstance(endpoint, Mapping) else getattr(endpoint, "topology", None)
-    scaling = {} if data.get("scaling") is None else data["scaling"]
-    if topology != SCALE_TO_ZERO or not isinstance(scaling, Mapping):
-        return data
-    return {**data, "scaling": {"min": 0, "max": 1, **scaling}}
+    scaling = data.get("scaling")
+    if topology == SCALE_TO_ZERO and (scaling is None or isinstance(scaling, Mapping)):
+        return {**data, "scaling": {"min": 0, "max": 1, **(scaling or {})}}
+    if topology in {MULTI_MODEL, None} and isinstance(scaling, Mapping) and not {"metric", "target"} & scaling.keys():
+        return {**data, "scaling": {**scaling, **TRACKED_BY_DEFAULT[MULTI_MODEL]}}
+    return data

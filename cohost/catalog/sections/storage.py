@@ -164,4 +164,5 @@ class Storage(Settings):
         default="delete", description="delete (the bucket goes with the stack) or keep"
     )
     weights_bucket: BucketName | None = Field(default=None, description=BUCKET_NAME)
+    weights_kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cohost.catalog.serving import instance_bounds
 from cohost.errors import PriceError
 from cohost.forecast.pricing.price_list import DAYS_PER_MONTH, HOURS_PER_MONTH, Price
-from cohost.forecast.pricing.running_hours import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S, Service
+from cohost.forecast.pricing.running_hours import MEASURED_INSTANCE_TAIL_S, Service
 from cohost.report.formats import usd_per_million
 from cohost.routing import MULTI_MODEL
 
@@ -33,7 +33,7 @@ MEASURED: Final = "2026-08"
 HOURS_PER_DAY: Final = 24.0
 
 INSTANCE_TAIL_HOURS: Final = MEASURED_INSTANCE_TAIL_S / 3600
-SCALE_IN_TAIL_HOURS: Final = MEASURED_IDLE_TAIL_S / 3600 + INSTANCE_TAIL_HOURS
+SCALE_IN_TAIL_HOURS: Final = Service().tail_s("concurrency") / 3600 + INSTANCE_TAIL_HOURS
 """Hours without calls until the last copy is removed, and from then until its instance is gone."""
 
 CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the measured cost and rate")

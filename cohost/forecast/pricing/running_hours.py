@@ -24,10 +24,8 @@ MEASURED_SERVICE_S: Final = 0.0497
 MEASURED_WAKE_S: Final = 564.0
 """Seconds from the first refused call to the first answer, measured by others on ml.g5.xlarge: 9 min 24 s."""
 
-MEASURED_IDLE_TAIL_S: Final = 660.0
 MEASURED_INSTANCE_TAIL_S: Final = 720.0
-"""From the same source: 11 minutes without a call until the last copy is removed, 12 more until its instance is gone.
-"""
+"""Seconds from the removal of the last copy until its instance is gone, from the same source: 12 minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +37,7 @@ class Service:
     `wake_s`: from the first call refused at zero copies to the first answer, with the alarm's delay.
     `start_s`: from any other scale-out decision until the new copy or instance answers; None: `wake_s` without the
     alarm.
-    `idle_tail_s`: without a call until target tracking removes the last copy; None: as measured if concurrency is
-    tracked, and the minutes of the alarm if invocations are.
+    `idle_tail_s`: without a call until target tracking removes the last copy; None: the minutes of its alarm.
     `instance_tail_s`: from removing a copy until its instance is gone and no longer billed; scale-to-zero only.
     `call_timeout_s`: the longest that a call waits in an overloaded server; SageMaker ends it after 60 seconds.
     `wake_timeout_s`: the longest that a waiting caller retries at zero copies.
@@ -79,4 +76,4 @@ class Service:
         """Return the seconds without a call until target tracking removes the last copy."""
         if self.idle_tail_s is not None:
             return self.idle_tail_s
-        return MEASURED_IDLE_TAIL_S if metric == "concurrency" else TAIL_MINUTES[metric] * 60.0
+        return TAIL_MINUTES[metric] * 60.0

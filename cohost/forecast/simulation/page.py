@@ -17,7 +17,7 @@ from cohost.report import frame
 from cohost.report.charts import GREY, Axis, Chart
 from cohost.report.formats import UNKNOWN, Table
 from cohost.report.frame import Plot
-from cohost.routing import MULTI_MODEL
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from cohost.waiting import minutes_and_seconds
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def notes(comparison: Comparison) -> Sequence[str]:
     length = f"{comparison.trace.days:g} days from {comparison.trace.start:%Y-%m-%d %H:%M} UTC"
     rate = f"{service.requests_per_second:g} calls/s at most, and one alone in {seconds(service.service_s)}"
     starts = f"Waking takes {seconds(service.wake_s)}, any other start {seconds(service.growth_s)}"
-    metric = comparison.results[0].outcome.rules.metric
+    metric = next(r.metric for one in comparison.results if (r := one.outcome.rules).topology == SCALE_TO_ZERO)
     tail = f"after {seconds(service.tail_s(metric))} without a call where no idle time is set"
     return (
         f"{comparison.trace.name}: {comparison.trace.calls:,} calls in {length}.",

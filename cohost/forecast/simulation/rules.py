@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from cohost.catalog.checks import scaling_faults
 from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Endpoint
-from cohost.catalog.sections.scaling import Scaling
+from cohost.catalog.sections.scaling import TRACKED_BY_DEFAULT, Scaling
 from cohost.catalog.serving import copies_per_instance
 from cohost.endpoint.schedules import next_time
 from cohost.errors import SimulationError, SimulationFaultsError
@@ -87,6 +87,9 @@ def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
 def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scaling:
     """Return the settings of a topology: the catalog's, with the chosen values in their place."""
     stated = _catalog_settings(catalog)
+    # What a catalog tracks by default belongs to its topology; the other one has its own.
+    if stated.items() >= TRACKED_BY_DEFAULT[catalog.endpoint.topology].items() and not {"metric", "target"} & {*chosen}:
+        stated = {**stated, **TRACKED_BY_DEFAULT[topology]}
     if "metric" in chosen and "target" not in chosen and chosen["metric"] != stated["metric"]:
         raise SimulationError(
             "target-missing",
@@ -113,7 +116,7 @@ def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
         schedule = [entry.model_dump(exclude_unset=True) for entry in catalog.scaling.schedule]
         return catalog.scaling.model_dump() | {"schedule": schedule}
     count = catalog.endpoint.initial_instance_count
-    return Scaling(min=count, max=count).model_dump()
+    return {**Scaling(min=count, max=count).model_dump(), **TRACKED_BY_DEFAULT[MULTI_MODEL]}
 
 
 def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:

@@ -2,11 +2,13 @@
 
 Texts: "Inference Components are not supported in this Endpoint …" is quoted in
 hashicorp/terraform-provider-aws#40644, "Inference components copy count an integer larger than 0" in
-stdapi-ai/stdapi.ai#43. That an update must bring a specification or a copy count is in hashicorp's provider.
+stdapi-ai/stdapi.ai#43; that of a batch outside its range is ours. That an update must bring a specification or a copy
+count is in hashicorp's provider.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from local_aws.kit.errors import ValidationException
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _MOST_VARIABLES = 16  # AWS template reference: AWS::SageMaker::InferenceComponent, EnvironmentMap
+_BATCH_PERCENT = 5, 50
 _UNSUPPORTED = ("BaseInferenceComponentName", "DataCacheConfig", "InstanceType", "SchedulingConfig")
 
 
@@ -110,16 +113,32 @@ def check_copies_at_creation(count: int) -> None:
         raise ValidationException("Inference components copy count an integer larger than 0")
 
 
-def check_update(request: Mapping[str, Any]) -> None:
-    """Check the members of UpdateInferenceComponent.
+def check_update(request: Mapping[str, Any], copies: int) -> None:
+    """Check the members of UpdateInferenceComponent for a component of so many copies.
 
     Raises:
-        ValidationException: there is nothing to update.
+        ValidationException: there is nothing to update, or a batch is too large or too small.
     """
     if request.get("Specification") is None and request.get("RuntimeConfig") is None:
         raise ValidationException("Specification or RuntimeConfig: an update needs one of them")
-    if (request.get("DeploymentConfig") or {}).get("AutoRollbackConfiguration"):
+    deployment = request.get("DeploymentConfig") or {}
+    if deployment.get("AutoRollbackConfiguration"):
         raise unsupported("AutoRollbackConfiguration of a deployment")
+    if (policy := deployment.get("RollingUpdatePolicy")) is not None:
+        _check_batch(policy["MaximumBatchSize"], copies)
+
+
+def _check_batch(size: Mapping[str, Any], copies: int) -> None:
+    """Check a batch against the documented range (API reference: InferenceComponentRollingUpdatePolicy)."""
+    percent = size["Value"]
+    if size["Type"] == "COPY_COUNT":
+        percent = math.inf if copies == 0 else 100 * percent / copies
+    least, most = _BATCH_PERCENT
+    if not least <= percent <= most:
+        raise ValidationException(
+            f"MaximumBatchSize {size['Value']} ({size['Type']}) must be between {least}% and {most}% of the copy count "
+            f"of the inference component, which is {copies}"
+        )
 
 
 def _check_requirements(requirements: Mapping[str, Any]) -> None:
@@ -152,6 +171,7 @@ class InferenceComponents:
         self._components.check_free(name)
         endpoint = self._endpoints.get(request["EndpointName"])
         check_endpoint(endpoint, "create")
+        self._check_alone(endpoint)
         variant = variant_for(endpoint, request.get("VariantName"))
         copies = (request.get("RuntimeConfig") or {"CopyCount": 1})["CopyCount"]
         check_copies_at_creation(copies)
@@ -171,7 +191,7 @@ class InferenceComponents:
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
         """UpdateInferenceComponent."""
         component = self._changeable(request["InferenceComponentName"], "update")
-        check_update(request)
+        check_update(request, component.desired_copies)
         copies = (request.get("RuntimeConfig") or {"CopyCount": component.desired_copies})["CopyCount"]
         if request.get("Specification") is None:
             self._deployments.scale(component, copies)
@@ -216,6 +236,16 @@ class InferenceComponents:
         """ListInferenceComponents."""
         components, more = page(self._components, request)
         return {"InferenceComponents": [_summary(component) for component in components], **more}
+
+    def _check_alone(self, endpoint: Endpoint) -> None:
+        """Raise ValidationException while another component of the endpoint is created, which may start instances.
+
+        Inferred: AWS's samples show the endpoint as Updating meanwhile.
+        """
+        if any(one.endpoint is endpoint and one.under_way == "CREATE_IN_PROGRESS" for one in self._components):
+            raise ValidationException(
+                f'Cannot create inference component while endpoint "{endpoint.arn}" is in state Updating.'
+            )
 
     def _changeable(self, name: str, wish: str) -> InferenceComponent:
         component = self._components.get(name)

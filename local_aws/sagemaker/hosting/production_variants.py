@@ -76,7 +76,9 @@ class ModelVariant:
 
     def report(self) -> None:
         """Record the metrics that no call records."""
-        self._gauge.report(self.instance_count)
+        # AWS names this metric for endpoints of one model; nothing may rest on values that might not be there.
+        if not self.container.multi_model:
+            self._gauge.report(self.instance_count)
         for replica in self.replicas:
             replica.report()
 

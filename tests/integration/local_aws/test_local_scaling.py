@@ -1,4 +1,4 @@
-"""Scaling acted out on real LMI containers: to zero and back, and a multi-model endpoint that grows and shrinks."""
+"""Scaling acted out on real LMI containers: to zero and back, and an endpoint of one model that grows and shrinks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Ten idle minutes, after which a copy goes, take six seconds; the twelve of an instance seven.
+# Fifteen idle minutes, after which a copy goes, take nine seconds; the twelve of an instance seven.
 SPEED = 100
 COMPONENT = {
     "ServiceNamespace": "sagemaker",
@@ -95,12 +95,12 @@ def scale_to_zero_template() -> str:
     return json.dumps(whole)
 
 
-def multi_model_template() -> str:
-    """A multi-model endpoint of 1 to 2 instances that follow the calls that run at once."""
-    whole = json.loads(template("p/"))
+def one_model_template() -> str:
+    """An endpoint of one model and 1 to 2 instances that follow the calls that run at once."""
+    whole = json.loads(template("one.tar.gz"))
     resources = whole["Resources"]
     del resources["Component"], whole["Outputs"]
-    container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/"}
+    container = {"Image": IMAGE, "ModelDataUrl": "s3://models/one.tar.gz"}
     resources["Model"]["Properties"]["PrimaryContainer"] = container
     (variant,) = resources["Config"]["Properties"]["ProductionVariants"]
     del variant["ManagedInstanceScaling"]
@@ -170,11 +170,10 @@ def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
     delete(aws)
 
 
-def test_a_multi_model_endpoint_grows_under_load_and_shrinks_after_it(aws: Aws) -> None:
+def test_an_endpoint_of_one_model_grows_under_load_and_shrinks_after_it(aws: Aws) -> None:
     """Four callers at once bring a second instance, which serves too; without them it goes again."""
-    text = archive({"": MINILM})
-    aws.s3.put_object(Bucket="models", Key="p/minilm.tar.gz", Body=text)
-    aws.create(multi_model_template())
+    aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
+    aws.create(one_model_template())
     aws.door.set_speed(SPEED)
     enough = threading.Event()
 
@@ -184,7 +183,7 @@ def test_a_multi_model_endpoint_grows_under_load_and_shrinks_after_it(aws: Aws) 
             with contextlib.suppress(ClientError):
                 aws.runtime.invoke_endpoint(
                     EndpointName="e",
-                    TargetModel="minilm.tar.gz",
+                    CustomAttributes="model_name=minilm",
                     ContentType="application/json",
                     Body=b'{"inputs": "the movie was great"}',
                 )

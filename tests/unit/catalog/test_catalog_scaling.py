@@ -54,6 +54,20 @@ def test_scale_to_zero_fills_in_the_bound_that_is_left_out() -> None:
     assert (scaling.min, scaling.max) == (0, 3)
 
 
+@pytest.mark.parametrize("topology", [{}, {"topology": "multi-model"}])
+def test_multi_model_tracks_calls_a_minute(topology: dict[str, Any]) -> None:
+    """The metric that AWS recommends there stands in where the catalog states none; what it states is kept."""
+    scaling = Catalog.model_validate(content(topology, {"min": 1, "max": 2})).scaling
+    stated = Catalog.model_validate(
+        content(topology, {"min": 1, "max": 2, "metric": "concurrency", "target": 8})
+    ).scaling
+
+    assert scaling is not None
+    assert stated is not None
+    assert (scaling.metric, scaling.target) == ("invocations", 1000)
+    assert (stated.metric, stated.target) == ("concurrency", 8)
+
+
 def test_multi_model_does_not_scale_unless_asked() -> None:
     """Without a scaling section the number of instances is the one that the catalog states."""
     assert Catalog.model_validate(content()).scaling is None
@@ -122,7 +136,7 @@ _FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
         "scaling.idle_minutes",
         "setting-unused",
     ),
-    "idle time that tracking ends": (ZERO, {"max": 2, "idle_minutes": 11}, "scaling.idle_minutes", "setting-unused"),
+    "idle time that tracking ends": (ZERO, {"max": 2, "idle_minutes": 16}, "scaling.idle_minutes", "setting-unused"),
     "target alone": (ZERO, {"target": 300}, "scaling.target", "setting-incomplete"),
     "metric alone": (ZERO, {"metric": "invocations"}, "scaling.metric", "setting-incomplete"),
     "target of the other metric": (

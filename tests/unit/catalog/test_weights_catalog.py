@@ -10,6 +10,7 @@ from fakes.refusals import refused
 from pydantic import ValidationError
 
 from cohost.archives.errors import ArtifactError
+from cohost.catalog.checks import check_catalog
 from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Catalog
 from cohost.catalog.serving import files_of, properties_of
@@ -129,6 +130,14 @@ def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) ->
 def test_weights_bucket_is_a_name(name: str) -> None:
     """Neither an address nor a path."""
     assert fault(storage={"weights_bucket": name}) == ("name-not-allowed", "storage.weights_bucket")
+
+
+def test_key_of_weights_belongs_to_a_bucket_of_the_users_own() -> None:
+    """The bucket of the weights' own stack is encrypted with storage.kms_key, so nothing would read the other one."""
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    with refused("setting-unused", "storage.weights_kms_key", kind=CatalogError):
+        check_catalog(catalog(storage={"weights_kms_key": key}))
+    check_catalog(catalog(storage={"weights_kms_key": key, "weights_bucket": "mine"}))
 
 
 def test_network_is_taken_as_given() -> None:

@@ -52,10 +52,10 @@ def test_idle_hours_are_paid_for() -> None:
 
 
 def test_scale_to_zero_pays_busy_hours_and_the_tail() -> None:
-    """Eight hours a day and 23 minutes of idling after them, instead of 24 hours."""
+    """Eight hours a day and 27 minutes of idling after them, instead of 24 hours."""
     cost = cost_of(SCALE_TO_ZERO, load_prices(), REGION, busy_hours=8)
-    assert cost.per_month == pytest.approx(1.408 * (8 + 23 / 60) * 730 / 24)
-    assert cost.per_million_busy == pytest.approx(3.7607 * (8 + 23 / 60) / 8, abs=0.001)
+    assert cost.per_month == pytest.approx(1.408 * (8 + 27 / 60) * 730 / 24)
+    assert cost.per_million_busy == pytest.approx(3.7607 * (8 + 27 / 60) / 8, abs=0.001)
 
 
 def test_scale_to_zero_saves_nothing_when_always_busy() -> None:
@@ -193,7 +193,7 @@ def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> Non
         return cost_of(design, load_prices(), "us-east-1", busy_hours=8).per_month
 
     days = 730 / 24
-    assert per_month() == pytest.approx(1.408 * (8 + 23 / 60) * days)
+    assert per_month() == pytest.approx(1.408 * (8 + 27 / 60) * days)
     assert per_month(metric="invocations", target=100) == pytest.approx(1.408 * (8 + 27 / 60) * days)
     assert per_month(idle_minutes=60) == pytest.approx(1.408 * (8 + 72 / 60) * days)
 

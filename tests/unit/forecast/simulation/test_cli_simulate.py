@@ -36,7 +36,7 @@ def test_it_shows_cost_and_calls_of_both_topologies() -> None:
     """The numbers that one chooses by: 24 hours against those of the idle day's tail."""
     result = run("--pattern", "idle", "--days", "1")
     assert result.exit_code == 0
-    for text in ("multi-model", "33.79", "1027.84", "scale-to-zero, fail", "scale-to-zero, wait", "0.54", "0.38"):
+    for text in ("multi-model", "33.79", "1027.84", "scale-to-zero, fail", "scale-to-zero, wait", "0.63", "0.45"):
         assert text in result.stdout
     assert "1.408 USD an hour (AWS Pricing API, 2026-08-07)" in result.stdout.replace("\n", " ")
 

@@ -14,10 +14,10 @@ OFFICE_DAY = [60 if 8 * 60 <= minute < 18 * 60 else 0 for minute in range(DAY)]
 
 
 def test_a_day_without_traffic_costs_the_tail_of_the_deploy_or_the_whole_day() -> None:
-    """Scaled to zero, the deployed copy goes after 11 minutes, its instance after 12 more; multi-model never does."""
+    """Scaled to zero, the deployed copy goes after 15 minutes, its instance after 12 more; multi-model never does."""
     asleep, awake = (replay(trace([0] * DAY), one, SERVICE) for one in (zero(), multi()))
-    assert asleep.instance_hours == pytest.approx(23 / 60)
-    assert asleep.desired == [(0, 1), (660, 0)]
+    assert asleep.instance_hours == pytest.approx(27 / 60)
+    assert asleep.desired == [(0, 1), (900, 0)]
     assert awake.instance_hours == 24
     assert (asleep.cold_starts, asleep.unserved_share, asleep.latency_s) == (0, 0, None)
 
@@ -33,9 +33,9 @@ def test_constant_load_costs_the_same_in_both_topologies() -> None:
 
 
 def test_office_hours_bill_from_the_alarm_to_the_tail() -> None:
-    """8:01, the end of the alarm's minute, to 18:23, and the deploy's 23 minutes; refused are 9 min 24.5 s of calls."""
+    """8:01, the end of the alarm's minute, to 18:27, and the deploy's 27 minutes; refused are 9 min 24.5 s of calls."""
     found = replay(trace(OFFICE_DAY), zero(), SERVICE)
-    assert found.instance_hours == pytest.approx(23 / 60 + 10 + 22 / 60)
+    assert found.instance_hours == pytest.approx(27 / 60 + 10 + 26 / 60)
     assert found.serving[2] == (8 * 3600 + 564.5, 1)
     assert (found.tally.refused, found.cold_starts) == (565, 1)
     assert found.tally.answered == 36_000 - 565
@@ -43,18 +43,18 @@ def test_office_hours_bill_from_the_alarm_to_the_tail() -> None:
 
 @pytest.mark.parametrize("idle", [5, 30])
 def test_office_hours_with_an_idle_time_bill_that(idle: int) -> None:
-    """With one copy at most only the idle time counts, be it shorter or longer than 11 minutes."""
+    """With one copy at most only the idle time counts, be it shorter or longer than 15 minutes."""
     found = replay(trace(OFFICE_DAY), zero(idle_minutes=idle, tracking_scales_in=False), SERVICE)
     assert found.instance_hours == pytest.approx((idle + 12) / 60 + 10 + (idle + 11) / 60)
 
 
 def test_a_burst_at_zero_is_refused_and_wakes_once() -> None:
-    """120 calls in one minute: all refused; the woken copy idles 11 minutes, rounded up to whole ones, and goes."""
+    """120 calls in one minute: all refused; the woken copy idles 15 minutes, rounded up to whole ones, and goes."""
     found = replay(trace([0] * 60 + [120] + [0] * 120), zero(), SERVICE)
     assert (found.tally.refused, found.tally.answered, found.cold_starts) == (120, 0, 1)
     ready = 3600.25 + 564
-    assert found.serving == [(0, 1), (660, 0), (ready, 1), (4860, 0)]
-    assert found.instances == [(0, 1), (1380, 0), (3660, 1), (5580, 0)]
+    assert found.serving == [(0, 1), (900, 0), (ready, 1), (5100, 0)]
+    assert found.instances == [(0, 1), (1620, 0), (3660, 1), (5820, 0)]
     assert found.tally.lost == {60: 120}
 
 
@@ -65,7 +65,7 @@ def test_callers_that_wait_are_answered_late() -> None:
     assert found.delay_s is not None
     assert found.delay_s[50] == pytest.approx(564.25 - 30 + 1.5, abs=5)
     assert found.tally.late == {69: 120}
-    assert found.instances == [(0, 1), (1380, 0), (3660, 1), (5580, 0)]
+    assert found.instances == [(0, 1), (1620, 0), (3660, 1), (5820, 0)]
 
 
 def test_callers_that_wait_too_short_a_time_give_up() -> None:
@@ -78,7 +78,7 @@ def test_callers_that_wait_too_short_a_time_give_up() -> None:
 def test_an_instance_on_its_way_out_is_taken_by_the_next_copy() -> None:
     """A call within the 12 minutes: the instance bills on without a gap, and never two at a time."""
     found = replay(trace([0] * 15 + [1] + [0] * 60), zero(), SERVICE)
-    assert found.desired[:3] == [(0, 1), (660, 0), (960, 1)]
+    assert found.desired[:3] == [(0, 1), (900, 0), (960, 1)]
     assert found.instances[0] == (0, 1)
     assert found.instances[1][0] > 960
 
@@ -122,9 +122,9 @@ def test_growth_follows_three_values_above_the_target(metric: str, target: float
     assert found.serving[:2] == [(0, 1), (alarm + SERVICE.growth_s, 2)]
 
 
-@pytest.mark.parametrize(("metric", "minutes"), [("invocations", 15), ("concurrency", 10)])
+@pytest.mark.parametrize(("metric", "minutes"), [("invocations", 15), ("concurrency", 15)])
 def test_shrinking_needs_the_whole_window_below_the_target(metric: str, minutes: int) -> None:
-    """15 minutes for calls a minute, 10 for calls at a time; the minimum stays."""
+    """15 minutes for calls a minute and for calls at a time; the minimum stays."""
     found = replay(trace([0] * 40), multi(max=3, start=3, metric=metric), SERVICE)
     assert found.desired == found.instances == [(0, 3), (minutes * 60, 1)]
 
@@ -204,7 +204,7 @@ def test_a_schedule_keeps_copies_through_the_working_hours() -> None:
     bounds = [(7.5 * 3600, 1, 1), (18 * 3600, 0, 1)]
     found = replay(trace(OFFICE_DAY), zero(), SERVICE, bounds=bounds)
     assert (found.tally.refused, found.cold_starts) == (0, 0)
-    assert found.instance_hours == pytest.approx(23 / 60 + 10.5 + 23 / 60)
+    assert found.instance_hours == pytest.approx(27 / 60 + 10.5 + 27 / 60)
 
 
 def test_copies_share_an_instance_of_several_gpus() -> None:

@@ -66,6 +66,15 @@ def test_the_catalogs_scaling_is_taken_over(catalog: Callable[..., Catalog]) -> 
     assert (zero.min, zero.idle_minutes, zero.tracking_scales_in) == (0, 40, False)
 
 
+@pytest.mark.parametrize("scaling", [None, {"min": 1, "max": 3}])
+def test_each_topology_tracks_its_own_default(catalog: Callable[..., Catalog], scaling: dict[str, Any] | None) -> None:
+    """As a deploy with that topology would; a given target is that of the catalog's topology in both."""
+    [(_, (multi, zero))] = rules_of(catalog(scaling=scaling), {})
+    assert (multi.metric, multi.target, zero.metric, zero.target) == ("invocations", 1000, "concurrency", 4)
+    [(_, (multi, zero))] = rules_of(catalog(scaling=scaling), {"target": [300.0]})
+    assert (multi.metric, multi.target, zero.metric, zero.target) == ("invocations", 300, "invocations", 300)
+
+
 def test_several_values_are_every_combination(catalog: Callable[..., Catalog]) -> None:
     """Two by two settings, in the given order."""
     found = rules_of(catalog(), {"max": [1, 2], "idle_minutes": [None, 5]})
@@ -91,7 +100,7 @@ def test_what_a_topology_does_not_read_is_not_replayed_again(catalog: Callable[.
         ({"idle_minutes": [0]}, "scaling-invalid", "scaling.idle_minutes"),
         ({"idle_minutes": [60], "max": [2]}, "scaling-invalid", "scaling.idle_minutes"),
         ({"metric": ["calls"], "target": [1.0]}, "scaling-invalid", "scaling.metric"),
-        ({"metric": ["invocations"]}, "target-missing", "--metric"),
+        ({"metric": ["concurrency"]}, "target-missing", "--metric"),
         ({"target": [0.0]}, "scaling-invalid", "scaling.target"),
         ({"scale_in_cooldown": [-5]}, "scaling-invalid", "scaling.scale_in_cooldown"),
         ({"max": list(range(1, 502))}, "sweep-large", "settings"),
@@ -130,7 +139,7 @@ def test_a_schedule_is_replayed_for_both_topologies(catalog: Callable[..., Catal
     day = trace([0] * 24 * 60)
     (_, multi), (_, zero) = replay_all(day, combinations, Service(), callers=Callers.FAIL)
     assert multi.instance_hours == 24
-    assert zero.instance_hours == pytest.approx(23 / 60 + 10 + 12 / 60 + 1 / 60, abs=0.02)
+    assert zero.instance_hours == pytest.approx(27 / 60 + 10 + 12 / 60 + 1 / 60, abs=0.02)
 
 
 @pytest.mark.parametrize(

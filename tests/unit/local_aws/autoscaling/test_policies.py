@@ -16,13 +16,13 @@ from local_aws.testing.scaling_stage import (
 
 
 def test_an_idle_component_goes_to_zero_and_a_refused_call_wakes_it() -> None:
-    """Ten idle minutes end the copy; a refusal brings one back, and only one, though the alarm lasts three minutes."""
+    """Fifteen idle minutes end the copy; a refusal brings just one back, though the alarm lasts three minutes."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
         await track(stage)
         await wake(stage)
-        await stage.pass_time(590, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        await stage.pass_time(890, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
         assert stage.services.asked == []
         await stage.pass_time(20, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
         assert stage.services.asked == [0]
@@ -42,16 +42,16 @@ def test_an_idle_component_goes_to_zero_and_a_refused_call_wakes_it() -> None:
 
 
 def test_a_copy_that_was_woken_early_is_not_put_to_sleep_for_what_was_before() -> None:
-    """The low values of before the gap are not its own: it has ten minutes of its own first."""
+    """The low values of before the gap are not its own: it has fifteen minutes of its own first."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
         await track(stage)
-        await stage.pass_time(610, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        await stage.pass_time(910, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
         assert stage.services.asked == [0]
         await stage.pass_time(120)
         stage.services.count = 1
-        await stage.pass_time(570, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        await stage.pass_time(870, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
         assert stage.services.asked == [0]
         await stage.pass_time(60, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
         assert stage.services.asked == [0, 0]
@@ -127,7 +127,7 @@ def test_shrinking_waits_for_its_cooldown() -> None:
     async def scene(stage: Stage) -> None:
         await register(stage, minimum=0)
         await track(stage, ScaleInCooldown=300)
-        await stage.pass_time(610, lambda: stage.record("ConcurrentRequestsPerCopy", 3))
+        await stage.pass_time(910, lambda: stage.record("ConcurrentRequestsPerCopy", 3))
         assert stage.services.asked == [3]
         await stage.pass_time(240, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
         assert stage.services.asked == [3]
@@ -143,7 +143,7 @@ def test_scaling_in_can_be_switched_off() -> None:
     async def disabled(stage: Stage) -> None:
         await register(stage)
         await track(stage, DisableScaleIn=True)
-        await stage.pass_time(700, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        await stage.pass_time(1000, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
 
     async def suspended(stage: Stage) -> None:
         await stage.operations.register(
@@ -155,7 +155,7 @@ def test_scaling_in_can_be_switched_off() -> None:
             }
         )
         await track(stage)
-        await stage.pass_time(700, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        await stage.pass_time(1000, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
 
     assert played(disabled).services.asked == played(suspended).services.asked == []
 

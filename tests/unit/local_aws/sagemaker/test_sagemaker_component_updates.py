@@ -61,6 +61,32 @@ def test_a_rolling_update_replaces_batch_by_batch(cloud: Cloud) -> None:
     assert "FailureReason" not in described
 
 
+@pytest.mark.parametrize(
+    ("copies", "kind", "value"),
+    [
+        (1, "COPY_COUNT", 1),
+        (0, "COPY_COUNT", 1),
+        (3, "COPY_COUNT", 2),
+        (2, "CAPACITY_PERCENT", 51),
+        (2, "CAPACITY_PERCENT", 4),
+    ],
+)
+def test_a_batch_outside_of_the_documented_range_is_refused(cloud: Cloud, copies: int, kind: str, value: int) -> None:
+    """A batch is 5 to 50 % of the copies, so that of one copy of one is none; nothing is changed."""
+    cloud.serve_component(copies=max(copies, 1), maximum=4)
+    if not copies:
+        cloud.scale_component(0)
+    cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
+    policy = {"MaximumBatchSize": {"Type": kind, "Value": value}, "WaitIntervalInSeconds": 0}
+    with faulted("ValidationException", 400, "between 5% and 50%"):
+        cloud.sagemaker.update_inference_component(
+            InferenceComponentName="c",
+            Specification={"ModelName": "new"},
+            DeploymentConfig={"RollingUpdatePolicy": policy},
+        )
+    assert cloud.wait_component("InService")["Specification"]["ModelName"] == "model"
+
+
 def test_an_update_without_room_for_both_is_taken_back(cloud: Cloud) -> None:
     """Old and new copies must fit side by side; where they do not, the old ones go on and the reason is told."""
     cloud.serve_component(maximum=1)

@@ -241,6 +241,17 @@ def test_an_endpoint_outlives_its_components(cloud: Cloud, wait: Callable[..., N
     assert cloud.factory.running == []
 
 
+def test_a_component_is_not_created_beside_one_that_is_being_created(cloud: Cloud) -> None:
+    """The first may still start instances, and the endpoint is changed meanwhile; afterwards the second is taken."""
+    cloud.deploy_components()
+    cloud.create_component("a")
+    with faulted("ValidationException", 400, "in state Updating"):
+        cloud.create_component("b")
+    cloud.wait_component("InService", "a")
+    cloud.create_component("b")
+    cloud.wait_component("InService", "b")
+
+
 def test_an_update_needs_something_to_update(cloud: Cloud) -> None:
     """A name alone, or a rollout alone, is refused; alarms that roll back are no part of the emulation."""
     cloud.deploy_components()
@@ -260,9 +271,9 @@ def test_components_are_listed_and_tagged(cloud: Cloud) -> None:
     """ListInferenceComponents filters by endpoint, variant, status and name; tags go by the ARN."""
     cloud.deploy_components(maximum=3)
     arn = cloud.create_component("b")
+    cloud.wait_component("InService", "b")
     cloud.create_component("a")
     cloud.wait_component("InService", "a")
-    cloud.wait_component("InService", "b")
 
     def names(**query: str) -> list[str]:
         found = cloud.sagemaker.list_inference_components(SortBy="Name", SortOrder="Ascending", **query)

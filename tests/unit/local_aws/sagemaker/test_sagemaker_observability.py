@@ -65,16 +65,28 @@ def test_unloading_is_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
 
 
 def test_load_on_instances_is_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """What scaling goes by: calls for each instance, and the most calls at once."""
+    """What scaling goes by: calls for each instance, and the most calls at once of an endpoint of one model."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.put_model("a.tar.gz", answer="a")
-    cloud.deploy(count=2)
+    cloud.deploy(count=2, Mode=None, ModelDataUrl="s3://models/p/a.tar.gz")
     for _ in range(4):
-        cloud.invoke()
+        cloud.invoke(None)
     wait(lambda: cloud.statistic("InvocationsPerInstance", "Sum") == 2)
     # The calls can be told before the interval of this one is over, and zeros come before them and after.
     wait(lambda: cloud.statistic("ConcurrentRequestsPerModel", "Maximum") == 0.5)
     wait(lambda: cloud.statistic("ConcurrentRequestsPerModel", "Minimum") == 0)
+
+
+def test_concurrency_is_not_measured_on_a_multi_model_endpoint(
+    make_cloud: Callable[..., Cloud], wait: Callable[..., None]
+) -> None:
+    """No source has that metric there, so a scaling that relies on it stands still here as it might on AWS."""
+    cloud = make_cloud(concurrency_interval_s=0.1)
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy()
+    cloud.invoke()
+    wait(lambda: cloud.statistic("CPUUtilization", "SampleCount", namespace="/aws/sagemaker/Endpoints") == 1)
+    assert cloud.statistic("ConcurrentRequestsPerModel", "Maximum") is None
 
 
 def test_errors_of_the_container_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:
