@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, LONGEST, SHORTEST, read_expiry
 from cohost.endpoint.copies import Bounds, Component
-from cohost.endpoint.stack_outputs import Deployment, describe_stack, read_outputs
+from cohost.endpoint.stack_outputs import STACK_TAG, Deployment, describe_stack, read_outputs
 from cohost.errors import StackError, reason_of
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], Non
     client = session.client("sagemaker", region_name=deployment.region)
     try:
         client.create_endpoint(
-            EndpointName=deployment.endpoint_name, EndpointConfigName=lifetime.config, Tags=stack.get("Tags", [])
+            EndpointName=deployment.endpoint_name,
+            EndpointConfigName=lifetime.config,
+            Tags=[*stack.get("Tags", []), {"Key": STACK_TAG, "Value": deployment.stack_name}],
         )
     except ClientError as error:
         raise StackError(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.deploy.expiry import read_when
+from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from cohost.errors import StackError
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ def test_endpoint_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch
     services.gone = True
     assert "has ended (Gone)" in run().stdout
     result = run("8h")
-    assert [(one["EndpointName"], one["EndpointConfigName"]) for one in services.made] == [("lmi-cohost", "the-config")]
+    (made,) = services.made
+    assert (made["EndpointName"], made["EndpointConfigName"]) == ("lmi-cohost", "the-config")
+    assert {"Key": "lmi-cohost:stack", "Value": DEFAULT_STACK} in made["Tags"]
     assert "scaling ended with it" in result.stderr
     assert "is deleted at" in run().stdout
 
