@@ -348,6 +348,16 @@ def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
     assert "1027.84" in shown
 
 
+def test_orphans_lists_an_endpoint_whose_configuration_was_deleted(world: World) -> None:
+    """SageMaker allows that, and forgotten endpoints are often in that state: they bill all the same."""
+    world.create()
+    sagemaker = world.session.client("sagemaker")
+    config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
+    sagemaker.delete_endpoint_config(EndpointConfigName=config)
+    (found,) = json.loads(CliRunner().invoke(cli.app, ["orphans", "--json"]).stdout)["us-east-1"]
+    assert (found["name"], found["instances"], found["usd_per_month"]) == ("E", {"unknown type": 1}, None)
+
+
 def test_a_refused_delete_is_told_and_does_not_stop_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thing that cannot go is named with the service's reason; everything else goes."""
     world.create()

@@ -6,10 +6,13 @@ not delete; the tags of SageMaker's resources find that.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
 
 from cohost.deploy.cleanup.resource_types import (
     BUCKET,
@@ -19,6 +22,7 @@ from cohost.deploy.cleanup.resource_types import (
     LOG_GROUP,
     MODEL,
     ORDER,
+    is_missing,
     names_by_arn,
 )
 from cohost.deploy.cleanup.stacks import resources_of
@@ -136,6 +140,7 @@ def _components(account: _Account, endpoint: str, stack: str) -> Iterator[Leftov
 
 
 WINDOW: Final = timedelta(days=7)
+UNKNOWN_TYPE: Final = "unknown type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,14 +178,28 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
 
 
 def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # a boto3 client
-    """Count the running instances of each type; variants without instances of their own (serverless) count as none."""
-    config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
-    types = {variant["VariantName"]: variant.get("InstanceType") for variant in config["ProductionVariants"]}
-    counted: dict[str, int] = {}
+    """Count the running instances of each type; variants without instances of their own (serverless) count as none.
+
+    An endpoint serves on after its configuration was deleted; the type of its instances is UNKNOWN_TYPE then.
+    """
+    types = _instance_types(sagemaker, endpoint["EndpointConfigName"])
+    counted: Counter[str] = Counter()
     for variant in endpoint.get("ProductionVariants", []):
-        if (instance_type := types.get(variant["VariantName"])) is not None:
-            counted[instance_type] = counted.get(instance_type, 0) + variant.get("CurrentInstanceCount", 0)
-    return counted
+        for pool in variant.get("InstancePools") or [{**variant, "InstanceType": types.get(variant["VariantName"])}]:
+            if (count := pool.get("CurrentInstanceCount", 0)) or pool["InstanceType"]:
+                counted[pool["InstanceType"] or UNKNOWN_TYPE] += count
+    return dict(counted)
+
+
+def _instance_types(sagemaker: Any, config: str) -> dict[str, str | None]:
+    """Return the instance type of each variant that has one; nothing of a configuration that was deleted."""
+    try:
+        variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]
+    except ClientError as error:
+        if is_missing(error):
+            return {}
+        raise
+    return {variant["VariantName"]: variant.get("InstanceType") for variant in variants}
 
 
 def _calls(session: boto3.Session, region: str, endpoint: Mapping[str, Any]) -> int:
