@@ -206,7 +206,8 @@ def _described(request: Request, operation: str, **name: str) -> Mapping[str, An
         answer: Mapping[str, Any] = call(request.client("sagemaker"), operation, **name)
     except ClientError as error:
         if is_missing(error):
-            raise ResourceFailure(f"{', '.join(name.values())} was deleted while it was awaited") from None
+            what = ", ".join(f"{key.removesuffix('Name')} {value}" for key, value in name.items())
+            raise ResourceFailure(f"{what} was deleted while it was awaited") from None
         raise
     return answer
 
