@@ -145,10 +145,12 @@ def test_move_keeps_what_a_schedule_is(monkeypatch: pytest.MonkeyPatch, later: d
 
 
 def test_never_switches_every_schedule_off_and_back(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """They stay in the stack, disabled, until an end is set again."""
+    """They stay in the stack, disabled and with a moment to come, until an end is set again."""
     services = play(monkeypatch, Services(later))
     assert "keeps running and bills until it is removed" in run("never").stdout
     assert {one["State"] for one in services.schedules.values()} == {"DISABLED"}
+    assert {one["ScheduleExpression"][:8] for one in services.schedules.values()} == {"at(2099-"}
+    assert json.loads(run("--json").stdout)["at"] is None
     run("8h")
     assert {one["State"] for one in services.schedules.values()} == {"ENABLED"}
 
