@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
@@ -12,6 +12,7 @@ from cohost.catalog.checks import check_catalog
 from cohost.catalog.packages import wheels_of
 from cohost.catalog.serving import properties_of, requirements_for
 from cohost.endpoint.invocation_payloads import call_of
+from cohost.endpoint.stack_outputs import STACK_TAG
 from cohost.forecast.pricing.changes import planned_costs
 from cohost.routing import find_route
 from constructs_lib.storage.model_store import ModelStore
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
     from constructs_lib.storage.weights import ModelWeights
 
 
+# A change of one of the first two, or of the stack's own tags, which reach them, could move every deployed endpoint to
+# another configuration. A component is found by its endpoint, and what else an update of its tags does is not known.
+_WITHOUT_STACK_TAG: Final = (
+    "AWS::SageMaker::EndpointConfig",
+    "AWS::SageMaker::Model",
+    "AWS::SageMaker::InferenceComponent",
+    "aws:cdk:stack",
+)
+
+
 class CatalogStack(cdk.Stack):
     """A stack of a catalog that was checked, with its tags on the stack and on every resource.
 
@@ -43,6 +54,7 @@ class CatalogStack(cdk.Stack):
         # a review sees them.
         for key, value in catalog.tags.items():
             cdk.Tags.of(self).add(key, value)
+        cdk.Tags.of(self).add(STACK_TAG, self.stack_name, exclude_resource_types=list(_WITHOUT_STACK_TAG))
 
 
 def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, LONGEST, SHORTEST, read_expiry
 from cohost.endpoint.copies import Bounds, Component
-from cohost.endpoint.stack_outputs import Deployment, describe_stack, read_outputs
+from cohost.endpoint.stack_outputs import STACK_TAG, Deployment, describe_stack, read_outputs
 from cohost.errors import StackError, reason_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ GONE: Final = "Gone"
 AT_ZERO: Final = "AtZero"
 
 _AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
+# Of a schedule that is switched off: whether Scheduler takes a moment that is past is not documented.
+_FAR: Final = dt.datetime(2099, 12, 31, tzinfo=dt.UTC)
 _KEPT: Final = ("Description", "FlexibleTimeWindow", "Target", "ActionAfterCompletion")
 
 
@@ -137,7 +139,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
 
 
 def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
-    """Move the endpoint's expiry; None disables the schedules and leaves them in the stack.
+    """Move the endpoint's expiry; None disables the schedules and leaves them in the stack, far ahead.
 
     Raises:
         StackError: Scheduler refuses.
@@ -145,14 +147,14 @@ def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> 
     client: Any = session.client("scheduler", region_name=lifetime.deployment.region)
     state = "DISABLED" if at is None else "ENABLED"
     for name, seconds in lifetime.schedules:
+        moment = (at or _FAR) + dt.timedelta(seconds=seconds)
         try:
             found = client.get_schedule(GroupName=lifetime.group, Name=name)
-            moment = None if at is None else at + dt.timedelta(seconds=seconds)
             client.update_schedule(
                 GroupName=lifetime.group,
                 Name=name,
                 State=state,
-                ScheduleExpression=found["ScheduleExpression"] if moment is None else f"at({moment:%Y-%m-%dT%H:%M:%S})",
+                ScheduleExpression=f"at({moment:%Y-%m-%dT%H:%M:%S})",
                 ScheduleExpressionTimezone="UTC",
                 **{key: found[key] for key in _KEPT if found.get(key) is not None},
             )
@@ -190,7 +192,9 @@ def restore(session: boto3.Session, lifetime: Lifetime, on_status: Callable[[str
     client = session.client("sagemaker", region_name=deployment.region)
     try:
         client.create_endpoint(
-            EndpointName=deployment.endpoint_name, EndpointConfigName=lifetime.config, Tags=stack.get("Tags", [])
+            EndpointName=deployment.endpoint_name,
+            EndpointConfigName=lifetime.config,
+            Tags=[*stack.get("Tags", []), {"Key": STACK_TAG, "Value": deployment.stack_name}],
         )
     except ClientError as error:
         raise StackError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -10,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalE
 
 from cohost.archives.weights import Revision
 from cohost.catalog.serving import image_of, instance_bounds
-from cohost.deploy.cleanup.leftovers import instances_of
+from cohost.deploy.cleanup.leftovers import UNKNOWN_TYPE, instances_of
 from cohost.deploy.expiry import OUTPUT
 from cohost.endpoint.stack_outputs import outputs_of
 from cohost.errors import HubAccessError, WeightsError
@@ -115,21 +116,22 @@ def check_bootstrap(session: boto3.Session, region: str) -> Finding:
 QUOTA: Final = "quota"
 OFFERED: Final = "instance type"
 SERVICE: Final = "sagemaker"
+_OF_ENDPOINTS: Final = " for endpoint usage"
 
 
 def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
     """Return SageMaker's quotas "<type> for endpoint usage" of a region: the instances allowed, by type.
 
-    Service Quotas names one for each type that hosting offers in the region (its console: Amazon SageMaker).
+    Service Quotas names one for each type that hosting offers in the region (its console: Amazon SageMaker). A quota
+    that has no applied value has its default only (API reference: ListServiceQuotas).
     """
-    ending = " for endpoint usage"
-    client = session.client("service-quotas", region_name=region)
-    pages = client.get_paginator("list_service_quotas").paginate(ServiceCode=SERVICE)
+    client: Any = session.client("service-quotas", region_name=region)
     return {
-        quota["QuotaName"].removesuffix(ending): quota["Value"]
-        for page in pages
+        quota["QuotaName"].removesuffix(_OF_ENDPOINTS): quota["Value"]
+        for operation in ("list_aws_default_service_quotas", "list_service_quotas")
+        for page in client.get_paginator(operation).paginate(ServiceCode=SERVICE)
         for quota in page["Quotas"]
-        if quota["QuotaName"].endswith(ending)
+        if quota["QuotaName"].endswith(_OF_ENDPOINTS)
     }
 
 
@@ -141,7 +143,7 @@ def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
         return passed(OFFERED, f"{wanted} is offered in {region}")
     family = wanted.rpartition(".")[0]
     near = ", ".join(sorted(name for name in offered if name.startswith(f"{family}."))) or "none of that family"
-    return failed(OFFERED, f"{wanted} is not offered in {region}; allowed: {near}; fix: another type or region")
+    return unknown(OFFERED, f"Service Quotas names no quota of {wanted} in {region}, but of {near}")
 
 
 def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
@@ -150,21 +152,30 @@ def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Ca
     An update without downtime runs the old and the new instances side by side, so twice the minimum must fit too.
     """
     wanted = catalog.endpoint.instance_type
-    quota = quotas().get(wanted, 0)
-    sagemaker = session.client("sagemaker", region_name=region)
-    others = sum(
-        instances_of(sagemaker, sagemaker.describe_endpoint(EndpointName=one["EndpointName"])).get(wanted, 0)
-        for page in sagemaker.get_paginator("list_endpoints").paginate()
-        for one in page["Endpoints"]
-        if one["EndpointName"] != catalog.endpoint.name
-    )
+    if (quota := quotas().get(wanted)) is None:
+        return unknown(QUOTA, f'Service Quotas names no "{wanted}{_OF_ENDPOINTS}" in {region}')
+    others, unclear = _running(session, region, catalog)
     least, most = instance_bounds(catalog)
     needed = max(most, 2 * max(least, 1))
     room = f"{quota:g} allowed, {others} run elsewhere, {needed} needed ({most} at most, an update needs room for two)"
+    if unclear:
+        room += f"; {unclear} more of an unknown type run, of endpoints whose configuration was deleted"
     if quota - others >= needed:
-        return passed(QUOTA, f"{wanted} for endpoint usage: {room}")
-    fix = f'ask for "{wanted} for endpoint usage" in Service Quotas, or remove what `cohost orphans` lists'
-    return failed(QUOTA, f"{wanted} for endpoint usage: {room}; fix: {fix}")
+        return passed(QUOTA, f"{wanted}{_OF_ENDPOINTS}: {room}")
+    fix = f'ask for "{wanted}{_OF_ENDPOINTS}" in Service Quotas, or remove what `cohost orphans` lists'
+    return failed(QUOTA, f"{wanted}{_OF_ENDPOINTS}: {room}; fix: {fix}")
+
+
+def _running(session: boto3.Session, region: str, catalog: Catalog) -> tuple[int, int]:
+    """Count the instances of other endpoints: those of the catalog's type, and those of an unknown one."""
+    sagemaker = session.client("sagemaker", region_name=region)
+    found: Counter[str] = Counter()
+    for page in sagemaker.get_paginator("list_endpoints").paginate():
+        for one in page["Endpoints"]:
+            if one["EndpointName"] != catalog.endpoint.name:
+                endpoint: Any = sagemaker.describe_endpoint(EndpointName=one["EndpointName"])
+                found.update(instances_of(sagemaker, endpoint))
+    return found[catalog.endpoint.instance_type], found[UNKNOWN_TYPE]
 
 
 ENDPOINT: Final = "endpoint"

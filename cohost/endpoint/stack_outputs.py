@@ -24,6 +24,9 @@ DEFAULT_STACK = "LmiCohostStack"
 DEFAULT_REGION = "us-east-1"
 """The region if neither the command nor the AWS configuration names one."""
 
+STACK_TAG = "lmi-cohost:stack"
+"""The tag that names a resource's stack; CloudFormation's own tags are not written on endpoints."""
+
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
 KINDS_OUTPUT = "Kinds"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
@@ -90,6 +92,7 @@ class EndOfLife(Construct):
 _THEN_SECONDS: Final = 60
 _RETRY_SECONDS: Final = 24 * 3600
 _RETRIES: Final = 185
+_PERIOD: Final = cdk.Duration.minutes(5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,7 @@ class _Call:
 
 
 class EndpointExpiry(Construct):
-    """Schedules that end an endpoint, and report that on a topic.
+    """Schedules that end an endpoint, and report that on a topic; an alarm reports that they failed.
 
     Of topology multi-model the endpoint alone is deleted; model, configuration, archives and bucket stay, so that
     `cohost expire` can create it again under its name. Of topology scale-to-zero the copies are removed, and with them
@@ -143,6 +146,7 @@ class EndpointExpiry(Construct):
         for call in self._calls(topic, stated):
             schedule = self._schedule(call, then_at if call.then else at)
             self._offsets.append([schedule.ref, _THEN_SECONDS if call.then else 0])
+        self._watch(topic)
 
     @property
     def facts(self) -> str:
@@ -226,6 +230,41 @@ class EndpointExpiry(Construct):
         schedule.node.add_dependency(self._role.node.find_child("DefaultPolicy"))
         return schedule
 
+    def _watch(self, topic: sns.ITopic) -> None:
+        """Report calls that fail: the endpoint bills on, although the other schedule has announced its end.
+
+        Scheduler's documents leave open which errors are tried again, so the alarm counts both those of each try and
+        those after which it gives up.
+        """
+        failed = {
+            name: cloudwatch.Metric(
+                namespace="AWS/Scheduler",
+                metric_name=metric,
+                dimensions_map={"ScheduleGroup": self._group.ref},
+                statistic="Sum",
+                period=_PERIOD,
+            )
+            for name, metric in (("refused", "TargetErrorCount"), ("dropped", "InvocationDroppedCount"))
+        }
+        stack = cdk.Stack.of(self).stack_name
+        alarm = cloudwatch.Alarm(
+            self,
+            "Failed",
+            alarm_description=(
+                f"Endpoint {self._endpoint.endpoint_name}: a call at its end (expires) failed, so it may be there "
+                f"still and bill; look with `cohost expire --stack {stack}`. What was refused because of an update is "
+                "tried again for a day"
+            ),
+            metric=cloudwatch.MathExpression(
+                expression="SUM([refused, dropped])", using_metrics=failed, label="Calls that failed", period=_PERIOD
+            ),
+            threshold=1,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        alarm.add_alarm_action(actions.SnsAction(topic))
+
     def _make_role(self) -> iam.Role:
         """Create a role for this group's schedules only (AWS: EventBridge Scheduler, confused deputy prevention)."""
         conditions = {
@@ -250,8 +289,8 @@ class EndpointExpiry(Construct):
                 # configured for auto scaling").
                 self._allow_scaling("DeregisterScalableTarget", VARIANTS)
             return
-        actions = ("sagemaker:UpdateInferenceComponentRuntimeConfig", "sagemaker:DescribeInferenceComponent")
-        for action in actions:
+        on_component = ("sagemaker:UpdateInferenceComponentRuntimeConfig", "sagemaker:DescribeInferenceComponent")
+        for action in on_component:
             self._allow(action, self._endpoint.component_arn)
         self._allow_scaling("RegisterScalableTarget", DIMENSION)
 

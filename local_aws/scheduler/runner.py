@@ -183,8 +183,10 @@ class ScheduleRunner:
             role = self._keys.for_role(str(target["RoleArn"]), "-".join(key[1:]))
             invoke(target, partial(self._clients.signed_by, role), key[0])
         except (BotoCoreError, ClientError) as error:
+            self._count(key, "TargetErrorCount")
             if self._will_retry(entry, now):
                 return
+            self._count(key, "InvocationDroppedCount")
             _LOGGER.warning("schedule %s: given up after %d tries: %s", "/".join(key), entry.attempts, error)
         except TargetError as error:
             _LOGGER.warning("schedule %s: %s", "/".join(key), error)
@@ -192,6 +194,15 @@ class ScheduleRunner:
             # Left due it would fail again each time, before the calls behind it.
             _LOGGER.exception("schedule %s: given up", "/".join(key))
         self._finish(key, entry, now)
+
+    def _count(self, key: Key, metric: str) -> None:
+        """Count a failure in the metrics of the schedule's group (user guide: "Monitoring EventBridge Scheduler")."""
+        region, group, _ = key
+        datum = {"MetricName": metric, "Dimensions": [{"Name": "ScheduleGroup", "Value": group}], "Value": 1.0}
+        try:
+            self._clients.get("cloudwatch", region).put_metric_data(Namespace="AWS/Scheduler", MetricData=[datum])
+        except (BotoCoreError, ClientError) as error:
+            _LOGGER.warning("metrics of schedule group %s: %s", group, error)
 
     @staticmethod
     def _will_retry(entry: _Entry, now: float) -> bool:

@@ -110,6 +110,23 @@ def test_role_may_end_this_endpoint_and_tell_this_topic() -> None:
     }
 
 
+def test_an_end_that_fails_sets_off_an_alarm() -> None:
+    """Scheduler may drop the call of an endpoint that is being updated; the notice is sent all the same."""
+    template = synthesised("2026-12-31")
+    topic, _ = only(template, "AWS::SNS::Topic")
+    group, _ = only(template, "AWS::Scheduler::ScheduleGroup")
+    alarms = [one["Properties"] for one in resources(template, "AWS::CloudWatch::Alarm").values()]
+    (alarm,) = [one for one in alarms if "cohost expire --stack LmiCohostStack" in one["AlarmDescription"]]
+    read = [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one]
+    assert {one["MetricName"] for one in read} == {"TargetErrorCount", "InvocationDroppedCount"}
+    for one in read:
+        assert (one["Namespace"], one["Dimensions"]) == (
+            "AWS/Scheduler",
+            [{"Name": "ScheduleGroup", "Value": {"Ref": group}}],
+        )
+    assert alarm["AlarmActions"] == [{"Ref": topic}]
+
+
 def test_topic_with_a_key_can_be_told_too() -> None:
     """Publishing to an encrypted topic needs its key, and no more of KMS."""
     key = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"

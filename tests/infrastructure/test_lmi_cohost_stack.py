@@ -12,6 +12,7 @@ from fakes.refusals import refused
 from synthesis import ROOT, make_catalog, make_stack, only, template_of
 
 from cohost.catalog_file import load_catalog
+from cohost.endpoint.stack_outputs import STACK_TAG
 from cohost.errors import ImageError
 
 if TYPE_CHECKING:
@@ -85,8 +86,24 @@ def test_tags_are_on_resources_and_on_the_stack(product: dict[str, Any]) -> None
     """The spend is found by the catalog's tags."""
     for kind in ("AWS::SageMaker::Endpoint", "AWS::SageMaker::Model", "AWS::S3::Bucket", "AWS::Lambda::Function"):
         _, resource = only(product, kind)
-        assert resource["Properties"]["Tags"] == [{"Key": "project", "Value": "lmi-cohost"}], kind
+        assert {"Key": "project", "Value": "lmi-cohost"} in resource["Properties"]["Tags"], kind
     assert make_stack(make_catalog(tags={"team": "search"})).tags.tag_values() == {"team": "search"}
+
+
+def test_what_a_clean_up_looks_for_names_its_stack(product: dict[str, Any]) -> None:
+    """CloudFormation's tags are not on endpoints; no tag is new where it could move a deployed endpoint."""
+    own = {"Key": STACK_TAG, "Value": "LmiCohostStack"}
+    tagged = {
+        kind: own in only(product, kind)[1]["Properties"].get("Tags", [])
+        for kind in (
+            "AWS::SageMaker::Endpoint",
+            "AWS::S3::Bucket",
+            "AWS::SageMaker::EndpointConfig",
+            "AWS::SageMaker::Model",
+        )
+    }
+    assert list(tagged.values()) == [True, True, False, False], tagged
+    assert make_stack(make_catalog(tags={})).tags.tag_values() == {}
 
 
 def test_no_action_is_allowed_or_denied_by_service_wildcard(product: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.deploy.cleanup.leftovers import STACK_TAG
 from cohost.deploy.cleanup.resource_types import ENDPOINT, KINDS, Polling
 from cohost.deploy.cleanup.work import clean_up, take_inventory
+from cohost.endpoint.stack_outputs import STACK_TAG
 from local_aws.demo.script import find_leftovers
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
+# SageMaker's ARNs have names in lower case, log groups as they were written.
+LOG_GROUP = "/aws/sagemaker/Endpoints/E"
 PATIENCE = Polling(poll_s=0.05, limit_s=60)
 
 
@@ -115,11 +117,14 @@ def template(*, keep: bool, broken: bool) -> str:
             AssumeRolePolicyDocument={"Version": "2012-10-17", "Statement": [trust]},
             Policies=[SERVING_POLICY],
         ),
-        "Logs": of("Logs::LogGroup", LogGroupName="/aws/sagemaker/Endpoints/e"),
+        "Logs": of("Logs::LogGroup", LogGroupName=LOG_GROUP),
         "Model": of("SageMaker::Model", PrimaryContainer=container, ExecutionRoleArn=role),
         "Config": of("SageMaker::EndpointConfig", ProductionVariants=[variant]),
         "Endpoint": of(
-            "SageMaker::Endpoint", EndpointName="e", EndpointConfigName={"Fn::GetAtt": ["Config", "EndpointConfigName"]}
+            "SageMaker::Endpoint",
+            EndpointName="E",
+            EndpointConfigName={"Fn::GetAtt": ["Config", "EndpointConfigName"]},
+            Tags=[{"Key": STACK_TAG, "Value": {"Ref": "AWS::StackName"}}],
         ),
     }
     # As in our stacks: the group goes after the endpoint, whose containers write to it to the last.
@@ -189,7 +194,7 @@ def test_an_endpoint_that_is_gone_already_is_no_obstacle(world: World) -> None:
     """Somebody deleted it by hand, or it expired."""
     world.create()
     sagemaker = world.session.client("sagemaker")
-    sagemaker.delete_endpoint(EndpointName="e")
+    sagemaker.delete_endpoint(EndpointName="E")
     wait_for(lambda: not sagemaker.list_endpoints()["Endpoints"])
     nothing_is_left(world)
 
@@ -241,13 +246,13 @@ def test_what_a_stack_forgot_is_found_by_its_tags(world: World) -> None:
     """What an update replaced and could not delete stands in no list of the stack, but carries its name, and bills."""
     world.create()
     sagemaker = world.session.client("sagemaker")
-    config = sagemaker.describe_endpoint(EndpointName="e")["EndpointConfigName"]
+    config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
     for name, stack in (("forgotten", world.stack), ("theirs", "other")):
         tags = [{"Key": STACK_TAG, "Value": stack}]
         sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=config, Tags=tags)
     wait_for(lambda: not any_under_way(world))
     inventory = take_inventory(world.session, world.stack)
-    assert {one.name for one in inventory.resources if one.type == ENDPOINT} == {"e", "forgotten"}
+    assert {one.name for one in inventory.resources if one.type == ENDPOINT} == {"E", "forgotten"}
     clean_up(world.session, world.stack, PATIENCE, everything=False)
     assert [one["EndpointName"] for one in sagemaker.list_endpoints()["Endpoints"]] == ["theirs"]
 
@@ -277,7 +282,7 @@ def test_a_protected_stack_keeps_all_it_has_when_an_earlier_one_had_its_name(wor
     world.create(protected=True)
     outcome = clean_up(world.session, world.stack, PATIENCE, everything=True)
     assert outcome.removed == ()
-    assert [one["EndpointName"] for one in world.session.client("sagemaker").list_endpoints()["Endpoints"]] == ["e"]
+    assert [one["EndpointName"] for one in world.session.client("sagemaker").list_endpoints()["Endpoints"]] == ["E"]
     assert world.bucket()
 
 
@@ -285,7 +290,7 @@ def test_a_log_group_that_was_written_to_once_more_goes(world: World) -> None:
     """A container's last line can come when its group is gone: SageMaker makes another, which no stack knows."""
     world.create()
     world.delete_by_hand()
-    world.session.client("logs").create_log_group(logGroupName="/aws/sagemaker/Endpoints/e")
+    world.session.client("logs").create_log_group(logGroupName=LOG_GROUP)
     nothing_is_left(world)
 
 
@@ -298,7 +303,7 @@ def test_the_log_of_an_endpoint_that_another_stack_made_since_is_left_alone(worl
     world.create()
     assert clean_up(world.session, deleted, PATIENCE, everything=True).removed == ()
     groups = world.session.client("logs").describe_log_groups()["logGroups"]
-    assert [one["logGroupName"] for one in groups] == ["/aws/sagemaker/Endpoints/e"]
+    assert [one["logGroupName"] for one in groups] == [LOG_GROUP]
 
 
 def test_other_stacks_are_never_touched(world: World) -> None:
@@ -319,7 +324,7 @@ def test_the_command_asks_tells_and_proves(world: World) -> None:
     assert dry.exit_code == 0
     left = json.loads(dry.stdout)["left"]
     assert [one["name"] for one in left["stacks"]] == [world.stack]
-    assert {"type": "AWS::SageMaker::Endpoint", "name": "e"}.items() <= next(
+    assert {"type": "AWS::SageMaker::Endpoint", "name": "E"}.items() <= next(
         one for one in left["resources"] if one["bills"] == "every hour, called or not"
     ).items()
     refused = runner.invoke(cli.app, ["cleanup", "--stack", world.stack])
@@ -336,17 +341,27 @@ def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
     """Endpoints of others are in the list too: they bill the same."""
     world.create()
     (found,) = json.loads(CliRunner().invoke(cli.app, ["orphans", "--json"]).stdout)["us-east-1"]
-    assert (found["name"], found["stack"], found["instances"]) == ("e", world.stack, {"ml.g5.xlarge": 1})
+    assert (found["name"], found["stack"], found["instances"]) == ("E", world.stack, {"ml.g5.xlarge": 1})
     assert found["usd_per_month"] == pytest.approx(1.408 * 730)
     shown = CliRunner().invoke(cli.app, ["orphans"], env={"COLUMNS": "200"}).stdout
     assert "1027.84" in shown
+
+
+def test_orphans_lists_an_endpoint_whose_configuration_was_deleted(world: World) -> None:
+    """SageMaker allows that, and forgotten endpoints are often in that state: they bill all the same."""
+    world.create()
+    sagemaker = world.session.client("sagemaker")
+    config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
+    sagemaker.delete_endpoint_config(EndpointConfigName=config)
+    (found,) = json.loads(CliRunner().invoke(cli.app, ["orphans", "--json"]).stdout)["us-east-1"]
+    assert (found["name"], found["instances"], found["usd_per_month"]) == ("E", {"unknown type": 1}, None)
 
 
 def test_a_refused_delete_is_told_and_does_not_stop_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thing that cannot go is named with the service's reason; everything else goes."""
     world.create()
     sagemaker = world.session.client("sagemaker")
-    config = sagemaker.describe_endpoint(EndpointName="e")["EndpointConfigName"]
+    config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
     tags = [{"Key": STACK_TAG, "Value": world.stack}]
     sagemaker.create_endpoint(EndpointName="forgotten", EndpointConfigName=config, Tags=tags)
     # Its log group is made with its first line. After the clean-up has looked, it would be a second thing that is left.

@@ -280,6 +280,18 @@ def test_end_deletes_the_endpoint_alone_and_the_command_brings_it_back(door: Fro
     assert expire()["at"] == back["at"]
 
 
+@pytest.mark.usefixtures("caller")
+def test_end_that_is_refused_is_told(door: FrontDoor, tmp_path: Path) -> None:
+    """Whatever keeps the endpoint's deletion from being carried out, the topic has an alarm beside the notice."""
+    outputs = deployed(door, tmp_path / "one", expires="8h")
+    mail = Mailbox(door, outputs["AlarmTopicArn"])
+    # Of an endpoint that was deleted SageMaker refuses the deletion, as of one that is being updated.
+    door.client("sagemaker").delete_endpoint(EndpointName="lmi")
+    wait_for(lambda: door.sagemaker.endpoints == {})
+    door.set_speed(FAST)
+    wait_for(lambda: mail.holds("a call at its end (expires) failed"))
+
+
 def test_alarm_of_the_stack_reaches_whoever_subscribed(door: FrontDoor, tmp_path: Path) -> None:
     """Failing calls set off the alarm of the deployed stack, whose message says which threshold it was."""
     outputs = deployed(door, tmp_path / "one", monitoring={})

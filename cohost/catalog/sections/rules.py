@@ -44,7 +44,8 @@ ENVIRONMENT_VALUE_BYTES = 1024
 ENVIRONMENT_BYTES = 32 * 1024
 TAG_KEY_CHARACTERS = 128
 TAG_VALUE_CHARACTERS = 256
-TAGS = 50
+TAGS = 49
+"""Of the 50 that a resource takes; the stack adds one of its own."""
 PREFIX_CHARACTERS = 512
 """The limit of a prefix: an S3 key holds 1024 bytes, and generation, name and `.tar.gz` follow the prefix."""
 

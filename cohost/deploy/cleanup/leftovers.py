@@ -1,17 +1,32 @@
 """Resources of this project that still exist, and all SageMaker endpoints of an account and region with their price.
 
 A stack's own list names what it has and, after its deletion, what it left. It forgets what an update replaced and could
-not delete; the tags that CloudFormation puts on SageMaker's resources find that.
+not delete; the tags of SageMaker's resources find that.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.deploy.cleanup.resource_types import BUCKET, COMPONENT, CONFIG, ENDPOINT, KINDS, LOG_GROUP, MODEL, ORDER
+from botocore.exceptions import ClientError
+
+from cohost.deploy.cleanup.resource_types import (
+    BUCKET,
+    COMPONENT,
+    ENDPOINT,
+    KINDS,
+    LOG_GROUP,
+    MODEL,
+    ORDER,
+    is_missing,
+    names_by_arn,
+)
 from cohost.deploy.cleanup.stacks import resources_of
+from cohost.endpoint.stack_outputs import STACK_TAG
 from cohost.forecast.pricing.price_list import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
@@ -24,13 +39,8 @@ if TYPE_CHECKING:
     from cohost.forecast.pricing.price_list import PriceList
 
 
-STACK_TAG: Final = "aws:cloudformation:stack-name"
-
-_TAGGED: Final = (
-    (ENDPOINT, "list_endpoints", "Endpoints", "Endpoint"),
-    (CONFIG, "list_endpoint_configs", "EndpointConfigs", "EndpointConfig"),
-    (MODEL, "list_models", "Models", "Model"),
-)
+# CloudFormation writes it on models, and not on endpoints and configurations (cloudFormationSystemTags of the schemas).
+_CLOUDFORMATION_TAG: Final = "aws:cloudformation:stack-name"
 
 _LOGGING: Final = {ENDPOINT: "Endpoints", COMPONENT: "InferenceComponents"}
 
@@ -55,9 +65,9 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 
     Resources that are deleted with another one, such as a role's policy, are not listed beside it.
     """
-    stacks = list(stacks)
+    stacks, account = list(stacks), _Account(session)
     found: dict[tuple[str, str], Leftover] = {}
-    for leftover in (*_listed(session, stacks), *_tagged(session, {stack.name for stack in stacks})):
+    for leftover in (*_listed(account, stacks), *_tagged(account, {stack.name for stack in stacks})):
         found.setdefault((leftover.type, leftover.name), leftover)
     there = [one for one in found.values() if KINDS[one.type].exists(session, one.name)]
     return sorted(there, key=lambda one: (ORDER.index(one.type), one.name))
@@ -65,55 +75,72 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 
 def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
     """Return the stack that created a resource of SageMaker, by its tags; None if no stack did."""
-    tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
-    return next((tag["Value"] for tag in tags if tag["Key"] == STACK_TAG), None)
+    pages = sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+    tags = {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+    return tags.get(STACK_TAG) or tags.get(_CLOUDFORMATION_TAG)
 
 
-def _listed(session: boto3.Session, stacks: Iterable[OurStack]) -> Iterator[Leftover]:
+class _Account:
+    """The resources of SageMaker and the log groups that exist; each listing is made once."""
+
+    def __init__(self, session: boto3.Session) -> None:
+        self.session = session
+        self.sagemaker = session.client("sagemaker")
+        self.names = cache(partial(names_by_arn, session))
+        self._groups = cache(self._list_groups)
+
+    def logs_of(self, resource_type: str, name: str, stack: str) -> Iterator[Leftover]:
+        """Yield the log group that SageMaker creates itself if no stack does, and never removes.
+
+        Groups have the name as it was written; that of a deleted resource is known in lower case only.
+        """
+        for group in self._groups(prefix := f"/aws/sagemaker/{_LOGGING[resource_type]}/"):
+            if group.lower() == f"{prefix}{name}".lower():
+                yield Leftover(type=LOG_GROUP, name=group, stack=stack)
+
+    def _list_groups(self, prefix: str) -> list[str]:
+        pages = self.session.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
+        return [group["logGroupName"] for page in pages for group in page["logGroups"]]
+
+
+def _listed(account: _Account, stacks: Iterable[OurStack]) -> Iterator[Leftover]:
     for stack in stacks:
-        for resource in resources_of(session, stack):
-            if (noun := _LOGGING.get(resource.type)) is not None and not _made_anew(session, resource):
+        for resource in resources_of(account.session, stack):
+            if resource.type in _LOGGING and not _made_anew(account, resource):
                 # A container that is on its way out may write once more, when its group is gone already.
-                yield _log_group(noun, resource.name, stack.name)
+                yield from account.logs_of(resource.type, resource.name, stack.name)
             if resource.type in KINDS and not resource.gone:
                 kept = resource.type == BUCKET and resource.status != "DELETE_FAILED" and stack.gone
                 yield Leftover(type=resource.type, name=resource.name, stack=stack.name, kept=kept)
 
 
-def _made_anew(session: boto3.Session, resource: StackResource) -> bool:
+def _made_anew(account: _Account, resource: StackResource) -> bool:
     """Return True if a resource of that name exists after the stack's own was deleted: the log is the new one's."""
-    return resource.gone and KINDS[resource.type].exists(session, resource.name)
+    return resource.gone and resource.name in {name.lower() for name in account.names(resource.type).values()}
 
 
-def _tagged(session: boto3.Session, names: set[str]) -> Iterator[Leftover]:
-    sagemaker = session.client("sagemaker")
-    for kind, operation, field, noun in _TAGGED:
-        for page in sagemaker.get_paginator(operation).paginate():  # type: ignore[call-overload]
-            for one in page[field]:
-                stack = stack_of(sagemaker, one[f"{noun}Arn"])
-                if stack is None or stack not in names:
-                    continue
-                if kind == ENDPOINT:
-                    yield from _components(session, one["EndpointName"], stack)
-                    yield _log_group(_LOGGING[ENDPOINT], one["EndpointName"], stack)
-                yield Leftover(type=kind, name=one[f"{noun}Name"], stack=stack)
+def _tagged(account: _Account, stacks: set[str]) -> Iterator[Leftover]:
+    """Yield the endpoints and models whose tags name one of the stacks; configurations have no such tag."""
+    for kind in (ENDPOINT, MODEL):
+        for arn, name in account.names(kind).items():
+            stack = stack_of(account.sagemaker, arn)
+            if stack is None or stack not in stacks:
+                continue
+            if kind == ENDPOINT:
+                yield from _components(account, name, stack)
+                yield from account.logs_of(ENDPOINT, name, stack)
+            yield Leftover(type=kind, name=name, stack=stack)
 
 
-def _components(session: boto3.Session, endpoint: str, stack: str) -> Iterator[Leftover]:
-    """Return the components of an endpoint: they have no CloudFormation tag, and are deleted before the endpoint."""
-    pages = session.client("sagemaker").get_paginator("list_inference_components").paginate(EndpointNameEquals=endpoint)
-    for page in pages:
-        for one in page["InferenceComponents"]:
-            yield Leftover(type=COMPONENT, name=one["InferenceComponentName"], stack=stack)
-            yield _log_group(_LOGGING[COMPONENT], one["InferenceComponentName"], stack)
-
-
-def _log_group(noun: str, name: str, stack: str) -> Leftover:
-    """Return the log group that SageMaker creates itself if no stack does, and never removes."""
-    return Leftover(type=LOG_GROUP, name=f"/aws/sagemaker/{noun}/{name}", stack=stack)
+def _components(account: _Account, endpoint: str, stack: str) -> Iterator[Leftover]:
+    """Return the components of an endpoint: they have no tag of the stack, and are deleted before the endpoint."""
+    for name in names_by_arn(account.session, COMPONENT, EndpointNameEquals=endpoint).values():
+        yield Leftover(type=COMPONENT, name=name, stack=stack)
+        yield from account.logs_of(COMPONENT, name, stack)
 
 
 WINDOW: Final = timedelta(days=7)
+UNKNOWN_TYPE: Final = "unknown type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +178,28 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
 
 
 def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # a boto3 client
-    """Count the running instances of each type; variants without instances of their own (serverless) count as none."""
-    config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
-    types = {variant["VariantName"]: variant.get("InstanceType") for variant in config["ProductionVariants"]}
-    counted: dict[str, int] = {}
+    """Count the running instances of each type; variants without instances of their own (serverless) count as none.
+
+    An endpoint serves on after its configuration was deleted; the type of its instances is UNKNOWN_TYPE then.
+    """
+    types = _instance_types(sagemaker, endpoint["EndpointConfigName"])
+    counted: Counter[str] = Counter()
     for variant in endpoint.get("ProductionVariants", []):
-        if (instance_type := types.get(variant["VariantName"])) is not None:
-            counted[instance_type] = counted.get(instance_type, 0) + variant.get("CurrentInstanceCount", 0)
-    return counted
+        for pool in variant.get("InstancePools") or [{**variant, "InstanceType": types.get(variant["VariantName"])}]:
+            if (count := pool.get("CurrentInstanceCount", 0)) or pool["InstanceType"]:
+                counted[pool["InstanceType"] or UNKNOWN_TYPE] += count
+    return dict(counted)
+
+
+def _instance_types(sagemaker: Any, config: str) -> dict[str, str | None]:
+    """Return the instance type of each variant that has one; nothing of a configuration that was deleted."""
+    try:
+        variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]
+    except ClientError as error:
+        if is_missing(error):
+            return {}
+        raise
+    return {variant["VariantName"]: variant.get("InstanceType") for variant in variants}
 
 
 def _calls(session: boto3.Session, region: str, endpoint: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ The order of the table is the order of removal: what scales before what is scale
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -125,9 +126,20 @@ def wait_until_steady(session: boto3.Session, kind: Kind, name: str, polling: Po
     polling.until(f"{kind.type} {name}", transit)
 
 
-def name_of(physical_id: str) -> str:
-    """Return the name in a physical id: the last part, because SageMaker's ids are ARNs."""
-    return physical_id.rpartition("/")[2] if physical_id.startswith("arn:aws:sagemaker:") else physical_id
+def names_by_arn(session: boto3.Session, resource_type: str, **filters: str) -> dict[str, str]:
+    """Return the names of SageMaker's resources of one type by their ARNs, in which the names are lower case."""
+    operation, noun = LISTED[resource_type]
+    client: Any = session.client("sagemaker")
+    return {
+        one[f"{noun}Arn"]: one[f"{noun}Name"]
+        for page in client.get_paginator(operation).paginate(**filters)
+        for one in page[f"{noun}s"]
+    }
+
+
+def name_in(physical_id: str) -> str:
+    """Return the name in a physical id: of SageMaker's, which are ARNs, the last part, in lower case."""
+    return physical_id.rpartition("/")[2] if _SAGEMAKER_ARN.match(physical_id) else physical_id
 
 
 def _arguments(by: By, session: boto3.Session, name: str) -> Mapping[str, Any]:
@@ -209,6 +221,13 @@ ENDPOINT: Final = "AWS::SageMaker::Endpoint"
 LOG_GROUP: Final = "AWS::Logs::LogGroup"
 MODEL: Final = "AWS::SageMaker::Model"
 
+LISTED: Final = {
+    COMPONENT: ("list_inference_components", "InferenceComponent"),
+    CONFIG: ("list_endpoint_configs", "EndpointConfig"),
+    ENDPOINT: ("list_endpoints", "Endpoint"),
+    MODEL: ("list_models", "Model"),
+}
+_SAGEMAKER_ARN: Final = re.compile(r"arn:[^:]+:sagemaker:")
 _SAGEMAKER: Final = "sagemaker"
 _SCALING: Final = "application-autoscaling"
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import ClientError
 
-from cohost.deploy.cleanup.resource_types import BUCKET, KINDS, empty_bucket, name_of, wait_until_steady
+from cohost.deploy.cleanup.resource_types import (
+    BUCKET,
+    KINDS,
+    LISTED,
+    empty_bucket,
+    name_in,
+    names_by_arn,
+    wait_until_steady,
+)
 from cohost.endpoint.stack_outputs import describe_stack
 from cohost.errors import CleanupError, reason_of
 
@@ -43,7 +52,10 @@ class OurStack:
 
 @dataclass(frozen=True, kw_only=True)
 class StackResource:
-    """One resource of a stack, by CloudFormation's names."""
+    """One resource of a stack, by CloudFormation's names.
+
+    The name of a deleted one of SageMaker is in lower case, as its ARN has it.
+    """
 
     logical_id: str
     type: str
@@ -70,11 +82,18 @@ def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
 def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]:
     """Return the resources that a stack has, or had when it was deleted, each with its status."""
     pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack.arn)
+    listed = cache(partial(names_by_arn, session))
+
+    def name(resource_type: str, physical_id: str, status: str) -> str:
+        in_id = name_in(physical_id)
+        there = resource_type in LISTED and status != _DELETED
+        return listed(resource_type).get(physical_id, in_id) if there else in_id
+
     return [
         StackResource(
             logical_id=one["LogicalResourceId"],
             type=one["ResourceType"],
-            name=name_of(one["PhysicalResourceId"]),
+            name=name(one["ResourceType"], one["PhysicalResourceId"], one["ResourceStatus"]),
             status=one["ResourceStatus"],
         )
         for page in pages

@@ -144,7 +144,7 @@ class ResourceType:
         create_only: properties whose change means a new resource.
         name_property: the property that fixes the physical name, if there is one.
         volatile: attributes that an update in place may change; `None` means all of them.
-        takes_system_tags: whether the service lets us write `aws:cloudformation:…` tags.
+        takes_system_tags: whether it gets `aws:cloudformation:…` tags (its schema's `cloudFormationSystemTags`).
         rolls_back_by_update: taken back by an update even when the update that is taken back replaced it.
     """
 

@@ -77,7 +77,7 @@ class Dashboard(ResourceType):
     """A dashboard; `Ref` is its name."""
 
     type: ClassVar[str] = "AWS::CloudWatch::Dashboard"
-    known: ClassVar[frozenset[str]] = frozenset({"DashboardBody", "DashboardName"})
+    known: ClassVar[frozenset[str]] = frozenset({"DashboardBody", "DashboardName", "Tags"})
     required: ClassVar[frozenset[str]] = frozenset({"DashboardBody"})
     create_only: ClassVar[frozenset[str]] = frozenset({"DashboardName"})
     name_property: ClassVar[str | None] = "DashboardName"
@@ -98,7 +98,8 @@ class Dashboard(ResourceType):
     def _put(request: Request, name: str) -> Outcome:
         body = policy_text(request.properties["DashboardBody"])
         _check(body)
-        call(request.client("cloudwatch"), "put_dashboard", DashboardName=name, DashboardBody=body)
+        tags = request.tag_list() or None
+        call(request.client("cloudwatch"), "put_dashboard", DashboardName=name, DashboardBody=body, Tags=tags)
         return Outcome(physical_id=name)
 
 

@@ -96,6 +96,7 @@ class EndpointConfig(_Unchangeable):
     required: ClassVar[frozenset[str]] = frozenset({"ProductionVariants"})
     create_only: ClassVar[frozenset[str]] = known - {"Tags"}
     name_property: ClassVar[str | None] = "EndpointConfigName"
+    takes_system_tags: ClassVar[bool] = False
 
 
 class Endpoint(ResourceType):
@@ -111,6 +112,7 @@ class Endpoint(ResourceType):
     required: ClassVar[frozenset[str]] = frozenset({"EndpointConfigName"})
     create_only: ClassVar[frozenset[str]] = frozenset({"EndpointName"})
     name_property: ClassVar[str | None] = "EndpointName"
+    takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
         """Make the endpoint and wait until it serves."""

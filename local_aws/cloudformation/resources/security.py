@@ -33,6 +33,7 @@ class Role(ResourceType):
     required: ClassVar[frozenset[str]] = frozenset({"AssumeRolePolicyDocument"})
     create_only: ClassVar[frozenset[str]] = frozenset({"RoleName", "Path"})
     name_property: ClassVar[str | None] = "RoleName"
+    takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
         """Make the role, then give it its policies."""
@@ -219,6 +220,7 @@ class Key(ResourceType):
         {"Description", "EnableKeyRotation", "KeyPolicy", "KeySpec", "KeyUsage", "PendingWindowInDays", "Tags"}
     )
     create_only: ClassVar[frozenset[str]] = frozenset({"KeySpec", "KeyUsage"})
+    takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
         """Make the key."""

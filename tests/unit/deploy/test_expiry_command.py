@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.deploy.expiry import read_when
+from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from cohost.errors import StackError
 
 if TYPE_CHECKING:
@@ -144,10 +145,12 @@ def test_move_keeps_what_a_schedule_is(monkeypatch: pytest.MonkeyPatch, later: d
 
 
 def test_never_switches_every_schedule_off_and_back(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """They stay in the stack, disabled, until an end is set again."""
+    """They stay in the stack, disabled and with a moment to come, until an end is set again."""
     services = play(monkeypatch, Services(later))
     assert "keeps running and bills until it is removed" in run("never").stdout
     assert {one["State"] for one in services.schedules.values()} == {"DISABLED"}
+    assert {one["ScheduleExpression"][:8] for one in services.schedules.values()} == {"at(2099-"}
+    assert json.loads(run("--json").stdout)["at"] is None
     run("8h")
     assert {one["State"] for one in services.schedules.values()} == {"ENABLED"}
 
@@ -171,7 +174,9 @@ def test_endpoint_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch
     services.gone = True
     assert "has ended (Gone)" in run().stdout
     result = run("8h")
-    assert [(one["EndpointName"], one["EndpointConfigName"]) for one in services.made] == [("lmi-cohost", "the-config")]
+    (made,) = services.made
+    assert (made["EndpointName"], made["EndpointConfigName"]) == ("lmi-cohost", "the-config")
+    assert {"Key": "lmi-cohost:stack", "Value": DEFAULT_STACK} in made["Tags"]
     assert "scaling ended with it" in result.stderr
     assert "is deleted at" in run().stdout
 

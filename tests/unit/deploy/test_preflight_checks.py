@@ -37,6 +37,12 @@ QUOTAS = {
         {"ServiceCode": "sagemaker", "QuotaName": "ml.g5.xlarge for training job usage", "Value": 9.0},
     ]
 }
+DEFAULTS = {
+    "Quotas": [
+        {"ServiceCode": "sagemaker", "QuotaName": "ml.g5.xlarge for endpoint usage", "Value": 0.0},
+        {"ServiceCode": "sagemaker", "QuotaName": "ml.g5.12xlarge for endpoint usage", "Value": 4.0},
+    ]
+}
 IMAGE = {"images": [{"imageId": {"imageTag": "0.36.0-lmi26.0.0-cu130"}}], "failures": []}
 NO_IMAGE = {
     "images": [],
@@ -51,7 +57,7 @@ ENDPOINT_GONE = ("ValidationException", 'Could not find endpoint "arn".')
 GOOD: dict[str, list[tuple[str, Any]]] = {
     "sts": [("get_caller_identity", IDENTITY)],
     "ssm": [("get_parameter", {"Parameter": {"Value": "27"}})],
-    "service-quotas": [("list_service_quotas", QUOTAS)],
+    "service-quotas": [("list_aws_default_service_quotas", DEFAULTS), ("list_service_quotas", QUOTAS)],
     "sagemaker": [("list_endpoints", {"Endpoints": []}), ("describe_endpoint", ENDPOINT_GONE)],
     "ecr": [("batch_get_image", IMAGE)],
     "cloudformation": [("describe_stacks", {"Stacks": []})],
@@ -126,6 +132,12 @@ def changed(**changes: Any) -> Catalog:
     return load_catalog(ENCODERS).catalog.model_copy(update=changes)
 
 
+def of_type(instance_type: str) -> Catalog:
+    """The product's catalog on another instance type."""
+    endpoint = load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": instance_type})
+    return changed(endpoint=endpoint)
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_good_account_passes_everything() -> None:
     """Every check is there, each passes, and each says what it saw."""
@@ -172,28 +184,65 @@ def test_bootstrap(answer: Any, outcome: str, words: str) -> None:
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_type_that_the_region_lacks_fails_and_names_its_family() -> None:
-    """What else of the family is there is the quickest fix."""
-    catalog = changed(
-        endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": "ml.g5.48xlarge"})
-    )
-    found = findings(catalog)
-    assert found["instance type"].outcome == "fail"
-    assert "allowed: ml.g5.2xlarge, ml.g5.xlarge" in found["instance type"].why
-    assert found["quota"].outcome == "fail"
+def test_a_type_without_a_quota_is_unknown_and_its_family_is_named() -> None:
+    """No source says that Service Quotas lists every type, so a deploy is not stopped by one that is missing."""
+    found = findings(of_type("ml.g5.48xlarge"))
+    assert found["instance type"].outcome == found["quota"].outcome == "unknown"
+    assert "of ml.g5.12xlarge, ml.g5.2xlarge, ml.g5.xlarge" in found["instance type"].why
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_quota_without_an_applied_value_has_its_default() -> None:
+    """ListServiceQuotas leaves such a quota out."""
+    found = findings(of_type("ml.g5.12xlarge"))
+    assert found["instance type"].outcome == found["quota"].outcome == "pass"
+    assert "4 allowed" in found["quota"].why
 
 
 @pytest.mark.usefixtures("hub")
 def test_quotas_that_may_not_be_read_are_unknown() -> None:
     """A deployer need not have rights on Service Quotas."""
-    found = findings(service_quotas=[("list_service_quotas", DENIED)] * 2)
+    found = findings(service_quotas=[("list_aws_default_service_quotas", DENIED)] * 2)
     assert {found["quota"].outcome, found["instance type"].outcome} == {"unknown"}
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
     """Instances of other endpoints count; the endpoint's own do not count twice."""
-    running = [
+    found = findings(sagemaker=running_elsewhere(CONFIG))["quota"]
+    assert found.outcome == "fail"
+    assert "2 allowed, 1 run elsewhere, 2 needed" in found.why
+    assert "Service Quotas" in found.why
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("variant", "words", "outcome"),
+    [
+        ({"CurrentInstanceCount": 1}, "0 run elsewhere, 2 needed ", "pass"),
+        ({"CurrentInstanceCount": 1}, "; 1 more of an unknown type run", "pass"),
+        ({"InstancePools": [{"InstanceType": "ml.g5.xlarge", "CurrentInstanceCount": 1}]}, "1 run elsewhere", "fail"),
+        ({"CurrentServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}, "0 run elsewhere", "pass"),
+    ],
+)
+def test_an_endpoint_without_its_configuration_is_counted(variant: dict[str, Any], words: str, outcome: str) -> None:
+    """SageMaker lets a configuration be deleted under a living endpoint, which then does not say its type."""
+    gone = ("ValidationException", 'Could not find endpoint configuration "arn".')
+    found = findings(sagemaker=[*running_elsewhere(gone, **variant), *GOOD["sagemaker"][1:]])["quota"]
+    assert (found.outcome, words in found.why) == (outcome, True), found.why
+
+
+CONFIG = {
+    "EndpointConfigName": "c",
+    "EndpointConfigArn": "arn:aws:sagemaker:us-east-1:123456789012:endpoint-config/c",
+    "ProductionVariants": [{"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge"}],
+    "CreationTime": LONG_AGO,
+}
+
+
+def running_elsewhere(config: Any, **variant: Any) -> list[tuple[str, Any]]:
+    """What SageMaker answers where another endpoint runs."""
+    return [
         (
             "list_endpoints",
             {
@@ -217,23 +266,14 @@ def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
                 "EndpointStatus": "InService",
                 "CreationTime": LONG_AGO,
                 "LastModifiedTime": LONG_AGO,
-                "ProductionVariants": [{"VariantName": "v", "CurrentInstanceCount": 1}],
+                "ProductionVariants": [{"VariantName": "v", **(variant or {"CurrentInstanceCount": 1})}],
             },
         ),
         (
             "describe_endpoint_config",
-            {
-                "EndpointConfigName": "c",
-                "EndpointConfigArn": "arn:aws:sagemaker:us-east-1:123456789012:endpoint-config/c",
-                "ProductionVariants": [{"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge"}],
-                "CreationTime": LONG_AGO,
-            },
+            config,
         ),
     ]
-    found = findings(sagemaker=running)["quota"]
-    assert found.outcome == "fail"
-    assert "2 allowed, 1 run elsewhere, 2 needed" in found.why
-    assert "Service Quotas" in found.why
 
 
 @pytest.mark.usefixtures("hub")

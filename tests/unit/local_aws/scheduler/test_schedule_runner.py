@@ -39,6 +39,7 @@ class World:
         self.refusals = 0
         self.faults = 0
         self.broken = ""
+        self.failures: list[tuple[str, str]] = []
         self.meta = SimpleNamespace(method_to_api_mapping=ACTIONS)
 
     def now(self) -> float:
@@ -48,7 +49,7 @@ class World:
     def get(self, service: str, region: str) -> World:
         """The client of every service."""
         assert region == "us-east-1"
-        assert service in {"scheduler", "sagemaker", "sns", "application-autoscaling"}
+        assert service in {"scheduler", "sagemaker", "sns", "application-autoscaling", "cloudwatch"}
         return self
 
     def signed_by(self, key: AccessKey, service: str, region: str) -> World:
@@ -74,6 +75,12 @@ class World:
         if Name not in self.schedules:
             raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetSchedule")
         return self.schedules[Name]
+
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:  # noqa: N803 - boto3's names
+        """Keep which metric counts a failure of which group."""
+        assert Namespace == "AWS/Scheduler"
+        (datum,) = MetricData
+        self.failures.append((datum["MetricName"], datum["Dimensions"][0]["Value"]))
 
     def delete_schedule(self, *, GroupName: str, Name: str) -> None:  # noqa: N803 - boto3's names
         """Forget a schedule."""
@@ -186,13 +193,14 @@ def test_refused_call_is_tried_again(watch: Watch) -> None:
 
 
 def test_refused_call_is_given_up_by_its_policy(watch: Watch) -> None:
-    """MaximumRetryAttempts 1 makes two tries, and the schedule is done."""
+    """MaximumRetryAttempts 1 makes two tries, and the schedule is done; its group's metrics count them."""
     watch.world.refusals = 9
     target = {**schedule("")["Target"], "RetryPolicy": {"MaximumRetryAttempts": 1, "MaximumEventAgeInSeconds": 86400}}
     watch.put(a=schedule("at(2026-11-30T20:00:00)", Target=target))
     for _ in range(4):
         watch.pass_time(hours=9)
     assert len(watch.world.calls) == 2
+    assert watch.world.failures == [("TargetErrorCount", "g")] * 2 + [("InvocationDroppedCount", "g")]
 
 
 def test_rate_goes_on_until_its_end(watch: Watch) -> None:
