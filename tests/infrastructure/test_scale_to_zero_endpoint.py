@@ -203,7 +203,7 @@ def test_target_is_the_components_number_of_copies(zero: dict[str, Any]) -> None
         "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
         "MinCapacity": 0,
         "MaxCapacity": 1,
-        "Tags": [{"Key": "project", "Value": "test"}],
+        "Tags": [{"Key": "lmi-cohost:stack", "Value": "LmiCohostStack"}, {"Key": "project", "Value": "test"}],
     }
 
 

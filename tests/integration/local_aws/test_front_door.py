@@ -444,7 +444,11 @@ def packed(source: str) -> bytes:
 @pytest.fixture(scope="module")
 def role(door: FrontDoor) -> str:
     """The role that functions run as."""
-    answer = door.client("iam").create_role(RoleName="f", AssumeRolePolicyDocument="{}")
+    iam = door.client("iam")
+    answer = iam.create_role(RoleName="f", AssumeRolePolicyDocument="{}")
+    allowed = {"Effect": "Allow", "Action": "s3:CreateBucket", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    iam.put_role_policy(RoleName="f", PolicyName="create", PolicyDocument=policy)
     return str(answer["Role"]["Arn"])
 
 
