@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 BUNDLE_DIGEST = "bundle-"
-"""The beginning of a bundle's digest, which keeps it different from the digest of any single model's archive."""
+"""The beginning of a bundle's content digest, so that it differs from the digest of any single model's archive."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MEMBER_PARTS = 2
@@ -52,10 +52,10 @@ _FILE_ORDER = (
 
 
 def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
-    """Sort properties into the order of the file: first those that identify the model, then the rest by name.
+    """Return properties in the order of serving.properties: those that identify the model, then the rest by name.
 
-    The order is fixed here because CloudFormation does not keep the order of a map's keys, and another order would be
-    another content.
+    The order is fixed because CloudFormation does not keep the order of a map's keys, and another order of the lines
+    would change the archive's content.
     """
     first = {key: properties[key] for key in _FILE_ORDER if key in properties}
     return first | {key: properties[key] for key in sorted(properties) if key not in first}

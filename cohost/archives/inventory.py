@@ -52,7 +52,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The entries of an archive as far as they could be read, and the fault that ended the reading, if any."""
+    """The entries of an archive up to the fault that ended the reading, and this fault; None after a full reading."""
 
     members: tuple[Member, ...]
     fault: Fault | None

@@ -30,7 +30,7 @@ class Layout:
     prefix: str
 
     def uri(self, generation: str) -> str:
-        """Return the generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
+        """Return a generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
         return f"s3://{self.bucket}/{self.archives(generation)}"
 
     def bundle_uri(self, generation: str) -> str:
@@ -44,7 +44,7 @@ class Layout:
         return generation if is_generation_id(generation) and uri == self.uri(generation) else None
 
     def archives(self, generation: str) -> str:
-        """Return the prefix of a generation's archives."""
+        """Return the key prefix of a generation's archives, which ends with "/"."""
         return f"{self.prefix}{generation}/"
 
     def archive(self, generation: str, name: str) -> str:

@@ -42,7 +42,7 @@ class Reply:
         self._sent = False
 
     def succeed(self, physical_id: str, data: Mapping[str, str]) -> None:
-        """Report to CloudFormation that the request succeeded, with this physical id and these attributes."""
+        """Report to CloudFormation that the request succeeded, with the resource's physical id and attributes."""
         self._send({"Status": "SUCCESS", "PhysicalResourceId": physical_id, "Data": dict(data)})
 
     def fail(self, reason: str) -> None:

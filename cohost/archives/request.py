@@ -123,7 +123,9 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 
 
 def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
-    """Return the pushed weights that each model needs, by model name, without models that have other weights.
+    """Return the revision of the pushed weights that a model's container fetches, by model name.
+
+    Models with weights from another source are left out.
 
     `properties` must have passed `models_of`.
     """

@@ -56,7 +56,7 @@ class Revision:
 
     @property
     def location(self) -> str:
-        """Return the value of `option.model_id` before the bucket's name is filled in."""
+        """Return the value of `option.model_id` with the placeholder for the bucket's name."""
         return f"s3://{PLACEHOLDER}/{self.prefix}"
 
     def uri(self, bucket: str) -> str:

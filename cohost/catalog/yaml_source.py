@@ -58,7 +58,7 @@ def read_yaml(path: Path) -> YamlSource:
 
 
 class _Builder:
-    """A converter from YAML nodes to plain data that records the line of each value."""
+    """A converter from YAML nodes to plain data that records the line of each value in a YamlSource."""
 
     def __init__(self, loader: yaml.CSafeLoader, source: YamlSource) -> None:
         self._loader = loader
