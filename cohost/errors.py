@@ -50,7 +50,7 @@ def reason_of(error: ClientError) -> str:
 
 
 class CohostError(CodedError):
-    """An error that the user can correct; its text explains it completely, without a traceback."""
+    """An error that the user can correct; its text contains the whole explanation."""
 
 
 class CatalogError(CohostError):

@@ -57,9 +57,10 @@ def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
 
 
 def verify_bundle(path: Path) -> list[Fault]:
-    """Return every fault of a bundle (an archive with one folder per model); a server can start without faults only.
+    """Return every fault of a bundle, an archive with one folder per model.
 
-    The limits of `verify` for memory and time apply. The messages name the folder.
+    A server can start with all models of a bundle without faults. The limits of `verify` for memory and time apply.
+    The messages name the folder.
     """
     members, faults = _readable(path, _PACK_BUNDLE)
     if not members:

@@ -161,7 +161,7 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """The workers of a model on GPUs, and the required GPU memory in MiB if it differs from the host memory."""
+    """The workers of a model on GPUs, and its required GPU memory in MiB if not the same as the host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 

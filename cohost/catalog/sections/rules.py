@@ -97,7 +97,7 @@ def check_model_id(model_id: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Check that an S3 prefix ends with "/", so that SageMaker can append a TargetModel, and is a valid key."""
+    """Check that an S3 prefix ends with "/", so that SageMaker can append a TargetModel, and its other characters."""
     if not prefix.endswith("/"):
         allowed, fix = "a prefix that ends with /", f"write {prefix + '/'!r}"
         refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix=fix)
