@@ -1,9 +1,9 @@
-"""Access control of this project's local servers: programs of the user who started them, never a page in a browser.
+"""Access control of this project's local servers: only programs of the same user may call them, no web page may.
 
 A caller of such a server can run code on this machine: a Lambda function, a model's `model.py`. Listening on 127.0.0.1
 excludes other machines, but not the browser on this machine, which sends requests for any page that it shows. Two
-checks exclude web pages: a request must not have the headers that browsers add (`foreign_caller`), and it must have a
-token that only the user's programs can read (`Guard`).
+checks exclude web pages: a request must not have the headers that browsers add (`foreign_caller`), and the request must
+have a token that only the user's programs can read (`Guard`).
 
 Source: Fetch Metadata Request Headers (W3C), Fetch (WHATWG): "Origin header", "forbidden request-header".
 """
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 TOKEN_HEADER: Final = "x-cohost-token"  # noqa: S105 - a header's name
 TOKEN_VARIABLE: Final = "COHOST_CONTAINER_TOKEN"  # noqa: S105 - a variable's name
-# Accepted values of Sec-Fetch-Site: "same-origin" is a request of a page that such a server delivered itself, "none"
-# is an address that the user typed. A page on another port of this machine is "same-site" and is rejected: the user
-# did not write it.
+# Accepted values of Sec-Fetch-Site: "same-origin" is sent by a page that the local server itself delivered, "none" for
+# an address that the user typed. A page on another port of this machine sends "same-site" and is rejected: the user did
+# not write that page.
 _OWN_SITES: Final = ("none", "same-origin")
 _OWN_HOST: Final = re.compile(r"(127\.0\.0\.1|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?", re.IGNORECASE | re.ASCII)
 
 
 def foreign_caller(headers: Mapping[str, str]) -> str | None:
-    """Return the reason for which a request counts as sent by a web page; None if it does not.
+    """Return the reason for which a request counts as sent by a web page; None for a request of a program.
 
-    Header names are lower case.
+    The header names are in lower case.
 
     No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request that a page may
     read, and Sec-Fetch-Site with every request. A page can use a host name that resolves to 127.0.0.1 as its own origin
@@ -55,14 +55,14 @@ def foreign_caller(headers: Mapping[str, str]) -> str | None:
 
 
 def new_token() -> str:
-    """Return a token for one start of a server: 43 random characters that need no quotes."""
+    """Return a token for one start of a local server: 43 random characters that need no quotes in a shell."""
     return secrets.token_urlsafe(32)
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner may read; it appears complete, in one step, to any process that waits for it.
+    """Write a file that only its owner may read; the file appears complete, in one step, to any waiting process.
 
-    The file is never readable for other users, not even between its creation and its first byte.
+    Other users can never read the file, not even between its creation and its first byte.
     """
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
@@ -75,17 +75,17 @@ class Guard:
     """ASGI middleware that passes on only requests that carry `token` and do not come from a web page.
 
     Requests over a Unix socket are passed on unchecked: file permissions already limit the socket to the user. The
-    application behind never sees the token's header.
+    guarded application `app` never receives the token's header.
     """
 
     def __init__(self, app: App, token: str, refuse: Refuse) -> None:
-        """Guard `app`; `refuse(reason, send)` answers the rejected requests before their body is read."""
+        """Guard `app`; `refuse(reason, send)` answers a rejected request before its body is read."""
         self._app = app
         self._token = token.encode()
         self._refuse = refuse
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass one request on, or reject it."""
+        """Pass one request on to the application, or reject the request."""
         reason = None if _over_unix_socket(scope) else self._reason(scope["headers"])
         if reason is not None:
             await self._refuse(reason, send)
@@ -108,6 +108,6 @@ class Guard:
 
 
 def _over_unix_socket(scope: Message) -> bool:
-    """Return True for a request over a Unix socket: uvicorn then gives the server as the socket's path and None."""
+    """Return True for a request over a Unix socket, for which uvicorn's `server` is the socket's path and None."""
     server = scope.get("server")
     return server is not None and server[1] is None

@@ -1,6 +1,6 @@
-"""The loader of a catalog: reads its file, runs the checks between its sections, fills in memory keys from profiles.
+"""The loader of a catalog file: reads and checks the file, and fills in memory keys from measured profiles.
 
-The pydantic models of the catalog do not import memory plans or read other files; only this module combines them.
+The pydantic classes of the catalog neither import memory plans nor read other files; only this module combines them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ class LoadedCatalog:
     """A catalog that was read from a file and checked.
 
     Attributes:
-        catalog: its settings, with the derived memory keys filled in.
-        source: the file.
-        profiles: sizes of its models by model id, from the profiles file beside it; empty if there is none.
-        derived_memory: the models whose memory keys come from their profiles, because the file states none.
+        catalog: the settings, with the derived memory keys filled in.
+        source: the path of the catalog file.
+        profiles: the sizes of the models by model id, from the profiles file beside the catalog file; empty without it.
+        derived_memory: the names of the models whose memory keys come from their profiles, because the file states
+            none.
     """
 
     catalog: Catalog
@@ -47,8 +48,8 @@ def load_catalog(path: Path) -> LoadedCatalog:
     """Read and check a catalog file, and fill in the memory keys of models that state none and have a profile.
 
     Raises:
-        CatalogError: the file or its profiles cannot be read, it is not YAML, or it has faults. All faults of the file
-            are reported together, each as `file:line: field: problem; allowed: …; fix: …`.
+        CatalogError: the catalog file or the profiles file cannot be read, or the catalog file is not YAML or has
+            faults. All faults are reported together, each as `file:line: field: problem; allowed: …; fix: …`.
     """
     catalog = _checked(_read(path), path)
     try:
@@ -63,7 +64,7 @@ def load_catalog(path: Path) -> LoadedCatalog:
 
 
 def _checked(source: YamlSource, path: Path) -> Catalog:
-    """Return the catalog of a file, or raise all its faults together, in the order of the file."""
+    """Return the catalog in a file's content, or raise all faults of the file together, ordered by line."""
     faults = source.faults
     data = {} if source.data is None else source.data
     if isinstance(data, dict):

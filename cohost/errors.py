@@ -1,8 +1,8 @@
-"""The errors that callers of cohost can expect, in one family.
+"""The errors that callers of cohost can expect, in one class hierarchy.
 
-CohostError              base of all: the user can correct the cause, as the text describes
+CohostError              base of all these errors: the user can correct the cause, as the error's text describes
 ├── CatalogError         the catalog file has faults
-├── InvalidValueError    a key of the catalog, or an option, does not take a value
+├── InvalidValueError    a key of the catalog, or an option, has a value that is not allowed
 ├── ImageError           an image reference is unknown, or does not fit the backend or the region
 ├── RoutingError         a call names a model, or a way of addressing one, that the endpoint does not have
 ├── InvocationError      the endpoint answered a call with an error
@@ -11,14 +11,14 @@ CohostError              base of all: the user can correct the cause, as the tex
 │   └── NoCapacityError      no copy of the models is running: scaled to zero, or still starting
 ├── StackError           the stack does not exist, or is in a state that the command cannot work with
 │   ├── MissingStackError    CloudFormation has no stack of this name
-│   └── UnderWayError        an earlier change of the component is still in progress
+│   └── UnderWayError        an earlier change of the inference component is still in progress
 ├── PackagesError        a command needs Python packages that are not installed
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
-├── HubAccessError       the Hub does not give a model: refused, not there, or out of reach
+├── HubAccessError       the Hugging Face Hub refuses a model, does not have it, or cannot be reached
 ├── PriceError           a price list cannot be read, fetched or written, or a cost cannot be computed
 ├── SimulationError      a trace, a traffic pattern or a setting cannot be replayed
-│   └── SimulationFaultsError   several of them at once
+│   └── SimulationFaultsError   several SimulationErrors at once
 ├── WeightsError         weights cannot be downloaded, fail a check, or cannot be stored
 ├── OnnxError            a model cannot be exported, or an archive is not the expected one
 ├── CleanupError         a resource could not be removed, or did not reach a final state in time
@@ -29,7 +29,7 @@ CohostError              base of all: the user can correct the cause, as the tex
 The archives have their own base, `cohost.archives.errors.ArtifactError`: that folder is also the code of an AWS Lambda
 function, without the rest of cohost.
 
-Each is a `CodedError`: a stable code, and one line that names the field, the value, what is allowed and the fix.
+Each error is a `CodedError`: a stable code, and one line that names the field, the problem, allowed values and the fix.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 
 def reason_of(error: ClientError) -> str:
-    """Return the message of an AWS service's refusal."""
+    """Return the message of a boto3 ClientError, without boto3's own words around it."""
     return str(error.response["Error"].get("Message", error))
 
 
 class CohostError(CodedError):
-    """An error that the user can correct; its text is the whole explanation."""
+    """An error that the user can correct; its text contains the whole explanation."""
 
 
 class CatalogError(CohostError):
-    """A catalog has faults: code, field and problem are those of the first, and `further` holds the others.
+    """A catalog has faults: code, field and problem are those of the first fault, and `further` holds the others.
 
-    `file` and `line` are empty and 0 for a catalog without a file.
+    For a catalog that was not read from a file, `file` is empty and `line` is 0.
     """
 
     def __init__(
@@ -76,37 +76,37 @@ class CatalogError(CohostError):
 
     @classmethod
     def gathered(cls, faults: Sequence[CatalogError]) -> CatalogError:
-        """Return one error of all these faults, in their order."""
+        """Return one error that holds all these faults in their order."""
         first, *further = faults
         first.further = tuple(further)
         return first
 
     def __str__(self) -> str:
-        """Return one line per fault."""
+        """Return the lines of `faults`, joined by line feeds."""
         return "\n".join(self.faults)
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return one line per fault, which begins with file and line if there are any."""
+        """Return one line of text per fault; the line begins with `file:line:` if the catalog was read from a file."""
         own = super().__str__()
         return (f"{self.file}:{self.line}: {own}" if self.file else own, *map(str, self.further))
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return one mapping per fault, with `file` and `line` if there are any."""
+        """Return one mapping per fault for `--json`, with `file` and `line` if the catalog was read from a file."""
         place = {"file": self.file, "line": self.line} if self.file else {}
         own = {**super().entries()[0], "message": self.faults[0], **place}
         return [own, *(entry for fault in self.further for entry in fault.entries())]
 
 
 class InvalidValueError(CohostError, ValueError):
-    """A key or an option does not accept a value. The caller that has the field's name adds it."""
+    """A key or an option does not accept a value; `field` is empty until a caller that knows the field adds it."""
 
 
 def refuse(code: str, problem: str, *, allowed: str = "", fix: str = "") -> NoReturn:
-    """Reject a value.
+    """Reject the value of a key or an option.
 
     Raises:
-        InvalidValueError: always.
+        InvalidValueError: always, with an empty `field`.
     """
     raise InvalidValueError(code, "", problem, allowed=allowed, fix=fix)
 
@@ -116,13 +116,13 @@ class ImageError(CohostError):
 
 
 class RoutingError(CohostError):
-    """A call names a model, or a way of addressing one, that the endpoint does not have. No request was sent."""
+    """A call names a model, or a way of addressing a model, that the endpoint does not have; no request was sent."""
 
 
 class InvocationError(CohostError):
     """The endpoint answered a call with an error.
 
-    `status` is the HTTP status and `aws_code` AWS's own error code; each is None if there was none.
+    `status` is the HTTP status and `aws_code` AWS's own error code; each is None if the answer had none.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class InvocationError(CohostError):
         super().__init__(*parts, **allowed_and_fix)
 
     def but(self, problem: str, *, fix: str | None = None) -> Self:
-        """Return the same error with another problem, and another fix where one is given."""
+        """Return a copy of the error with another `problem`, and with another `fix` if that is not None."""
         rest = {"allowed": self.allowed, "fix": self.fix if fix is None else fix}
         return type(self)(self.code, self.field, problem, status=self.status, aws_code=self.aws_code, **rest)
 
@@ -142,23 +142,23 @@ class ModelNotReadyError(InvocationError):
 
 
 class WorkerStoppedError(InvocationError):
-    """The model's process has ended before the call reached it; a retry succeeds once the server has restarted it."""
+    """The model's process ended before the call reached it; a retry succeeds once the server restarted the process."""
 
 
 class NoCapacityError(InvocationError):
-    """No copy of the models is running: scaled to zero, or still starting. A retry in some minutes can succeed."""
+    """No copy of the inference component is running: scaled to zero, or starting. Retry in some minutes."""
 
 
 class StackError(CohostError):
-    """The stack or one of its outputs does not exist, or its state does not allow the command."""
+    """The CloudFormation stack or one of its outputs does not exist, or its state does not allow the command."""
 
 
 class MissingStackError(StackError):
-    """CloudFormation has no stack of this name."""
+    """CloudFormation has no stack of the given name."""
 
 
 class UnderWayError(StackError):
-    """A change of the component is under way, and SageMaker accepts no other one until it has ended."""
+    """A change of the inference component is in progress; until its end SageMaker accepts no other change."""
 
 
 class LocalError(CohostError):
@@ -178,7 +178,7 @@ class HubAccessError(CohostError):
 
 
 class PriceError(CohostError):
-    """A price list cannot be read, fetched or written, or a cost cannot be computed from what was given."""
+    """A price list cannot be read, fetched or written, or a cost cannot be computed from the given values."""
 
 
 class CleanupError(CohostError):
@@ -186,7 +186,7 @@ class CleanupError(CohostError):
 
 
 class OnnxError(CohostError):
-    """A model cannot be exported, its export is too inaccurate, or an archive is not the expected one."""
+    """A model cannot be exported to ONNX, its export is too inaccurate, or an archive is not the expected one."""
 
 
 class BenchError(CohostError):
@@ -198,12 +198,12 @@ class ReportError(CohostError):
 
 
 class SimulationError(CohostError):
-    """A trace, a traffic pattern or a setting cannot be replayed."""
+    """The simulation cannot replay a trace, a traffic pattern or a setting."""
 
 
 class SimulationFaultsError(GatheredError, SimulationError):
-    """Several faults of a trace or of its settings."""
+    """Several faults of a simulation's trace or settings."""
 
 
 class WeightsError(CohostError):
-    """Weights cannot be downloaded, fail a check, or cannot be stored."""
+    """A model's weights cannot be downloaded, fail a check, or cannot be stored in S3."""

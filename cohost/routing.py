@@ -7,9 +7,9 @@ too: `cpu-onnx` is a multi-model endpoint, but its archives are named by their c
 stack's outputs. A wrong name, or an argument of another topology, is rejected before any request is sent, so that no
 call reaches the wrong model.
 
-CustomAttributes: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom attributes, the
-last one if there are several, and ignores its case and the spaces around it. The name is the server's own, which
-differs from the catalog's name where that has a hyphen (`server_name`).
+CustomAttributes: DJL Serving 0.36.0 takes the model from the attribute `model_name=…` among the `;`-separated custom
+attributes (from the last one, if there are several). It ignores the case of the attribute's name and the spaces around
+it. The value is the server's name of the model, which has `_` where the catalog's name has a hyphen (`server_name`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPONENT_SUFFIX = "-models"
 MODEL_NAME = "model_name"
 
 MAX_ATTRIBUTES_LENGTH = 1024
-"""The limit in visible US-ASCII characters (API reference: InvokeEndpoint, CustomAttributes)."""
+"""The limit of CustomAttributes in visible US-ASCII characters (API reference: InvokeEndpoint)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Route:
     """The address of one model: the endpoint, the model's name in the catalog, and the component that serves it.
 
     `inference_component_name` is None on a multi-model endpoint. `alone` is true if the component serves this model
-    only. `archive` is the TargetModel if that is not derived from the model's name.
+    only. `archive` is the TargetModel if it is not derived from the model's name, else None.
     """
 
     endpoint_name: str
@@ -57,7 +57,7 @@ class Route:
 
     @property
     def target_model(self) -> str | None:
-        """Return the TargetModel on a multi-model endpoint; None if an inference component serves the model."""
+        """Return the model's TargetModel on a multi-model endpoint; None if an inference component serves the model."""
         if self.inference_component_name is not None:
             return None
         return target_model(self.model) if self.archive is None else self.archive
@@ -66,7 +66,7 @@ class Route:
         """Return the keyword arguments of InvokeEndpoint for this route (API reference: InvokeEndpoint).
 
         Args:
-            custom_attributes: the caller's own attributes, such as `trace=abc`; they are sent along with the route's.
+            custom_attributes: the caller's own attributes, such as `trace=abc`, which precede the route's attribute.
 
         Raises:
             RoutingError: the attributes name a model themselves, are too long, or hold characters that a header field
@@ -92,11 +92,11 @@ class Route:
         }
 
     def command_options(self) -> list[str]:
-        """Return the same arguments as options of `aws sagemaker-runtime invoke-endpoint`."""
+        """Return the result of `arguments` as options of `aws sagemaker-runtime invoke-endpoint`."""
         return [word for name, value in self.arguments().items() for word in (f"--{xform_name(name, '-')}", value)]
 
     def check_given(self, *, target_model: str | None = None, inference_component_name: str | None = None) -> None:
-        """Reject an explicit address that contradicts this route; None is always accepted.
+        """Reject a caller's own TargetModel or component name that contradicts this route; None is always accepted.
 
         Raises:
             RoutingError: the argument belongs to another topology, or addresses another model.
@@ -127,7 +127,7 @@ class Route:
 
 
 def target_model(name: str) -> str:
-    """Return the TargetModel of a model on a multi-model endpoint: the path of its archive below ModelDataUrl."""
+    """Return a model's TargetModel on a multi-model endpoint: the path of the model's archive below ModelDataUrl."""
     return name + ARCHIVE_SUFFIX
 
 
@@ -142,7 +142,7 @@ def own_component_name(endpoint_name: str, model: str) -> str:
 
 
 def addresses(topology: str, models: Iterable[str]) -> dict[str, str]:
-    """Map each model to its name in a call: its TargetModel, or its name in the container that serves all of them."""
+    """Return each model's name in a call: TargetModel (multi-model), server's name (scale-to-zero), or own name."""
     stands_for = {MULTI_MODEL: target_model, SCALE_TO_ZERO: server_name}.get(topology, str)
     return {name: stands_for(name) for name in models}
 
@@ -158,15 +158,15 @@ def find_route(
     """Return the route to a model by its name in the catalog.
 
     Args:
-        endpoint_name: the endpoint.
-        topology: the catalog's `endpoint.topology`.
-        model: the name in the catalog.
+        endpoint_name: the name of the endpoint.
+        topology: one of TOPOLOGIES, as in the stack's outputs.
+        model: the model's name in the catalog.
         known: the names of all models on the endpoint; with topology cpu-onnx a mapping from each name to its
             TargetModel, as in the stack's output Models.
-        inference_component_name: the component of a scale-to-zero endpoint; None on a multi-model endpoint.
+        inference_component_name: the inference component of a scale-to-zero endpoint; None with any other topology.
 
     Raises:
-        RoutingError: no model of that name is deployed, or topology and component contradict each other.
+        RoutingError: no model of this name is deployed, or topology and component contradict each other.
     """
     if topology not in TOPOLOGIES:
         raise RoutingError(
@@ -210,7 +210,7 @@ def find_route(
 
 
 def _checked(attributes: str) -> str:
-    """Return the caller's own attributes, or reject those that cannot be sent along with the route's."""
+    """Return the caller's own custom attributes, or reject attributes that cannot be sent with the route's."""
     if odd := [character for character in attributes if not "!" <= character <= "~"]:
         raise RoutingError(
             "attributes-not-ascii",
@@ -232,7 +232,7 @@ def _checked(attributes: str) -> str:
 
 
 def _checked_name(model: str) -> str:
-    """Return a model's name, or reject one that a header field cannot carry or that would add another attribute."""
+    """Return a model's name, or reject a name that a header cannot carry or that would add a custom attribute."""
     if not model or ";" in model or not all("!" <= character <= "~" for character in model):
         raise RoutingError(
             "model-name-unusable",

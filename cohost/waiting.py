@@ -1,7 +1,7 @@
 """The current time of a build, and shared polling.
 
-SOURCE_DATE_EPOCH fixes the current time, so that a build is reproducible on another day. Shared polling (`Gate`): one
-caller repeats its request with growing pauses; the other callers wait for its result.
+The environment variable SOURCE_DATE_EPOCH fixes the current time, so that a build is reproducible on another day.
+Shared polling (`Gate`): one caller repeats its call with growing pauses; the others wait for the result of that call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def now() -> dt.datetime:
-    """Return the current time in UTC: SOURCE_DATE_EPOCH if it is set, else the machine's clock."""
+    """Return the current time in UTC: the environment variable SOURCE_DATE_EPOCH, else the machine's clock."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     return dt.datetime.fromtimestamp(int(epoch), dt.UTC) if epoch.isdecimal() else dt.datetime.now(dt.UTC)
 
@@ -27,12 +27,15 @@ def now() -> dt.datetime:
 Answer = TypeVar("Answer")
 
 _SLICE_S = 1.0
-"""The longest sleep of a caller that waits for another caller's outcome, before it checks the clock again."""
+"""The longest wait in seconds for another caller's outcome before a waiting caller checks the clock again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Sources of time and randomness, replaceable in tests. `jitter` returns a number of at least 0 and below 1."""
+    """The sources of time and randomness, replaceable in tests.
+
+    `now` and `sleep` count seconds; `jitter` returns a number of at least 0 and below 1.
+    """
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -41,7 +44,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Pauses in seconds that double from `first_s` to `longest_s`; each is shortened at random by up to half."""
+    """Pauses in seconds that double from `first_s` to `longest_s`; each pause is shortened at random by up to half."""
 
     first_s: float
     longest_s: float
@@ -56,13 +59,13 @@ class Waiting:
 
 
 def minutes_and_seconds(seconds: float) -> str:
-    """Return a duration in minutes and seconds, such as 9:24."""
+    """Return a duration in seconds as text in minutes and seconds, such as 9:24."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02}"
 
 
 class LimitPassedError(Exception):
-    """A caller's time limit has passed. `last` is the latest refusal, its own or that of the polling caller."""
+    """A caller's time limit has passed; `last` is the latest refusal, of this caller or of the polling caller."""
 
     def __init__(self, last: Exception, limit_s: float) -> None:
         self.last = last
@@ -79,7 +82,7 @@ class _Caller:
         self._started = clock.now()
 
     def left_s(self) -> float:
-        """Return the seconds until the caller's limit."""
+        """Return the seconds until the caller's time limit; negative after it."""
         return self.limit_s - (self._clock.now() - self._started)
 
     def report(self) -> None:
@@ -88,13 +91,13 @@ class _Caller:
 
 
 class Gate:
-    """A gate that lets calls through until one is refused; then one caller polls and the others wait for its outcome.
+    """A gate for concurrent calls: after a refused call, one caller polls and the others wait for the outcome.
 
-    Thread-safe. A refusal is an exception of the given type; any other exception is raised to its caller without a
-    retry. When the polling caller stops for any reason, one of the waiting callers takes over.
+    The gate is thread-safe. A refusal is an exception of type `refusal`; any other exception is raised to its caller
+    without a retry. If the polling caller stops for any reason, one of the waiting callers continues the polling.
 
-    `look` is called before each repeated call and returns True if a retry makes sense now; an exception from it ends
-    the polling.
+    `look` is called before each repeated call and returns True if a retry makes sense now; an exception from `look` is
+    raised to the polling caller.
     """
 
     def __init__(
@@ -115,15 +118,15 @@ class Gate:
         self._pause_s = backoff.first_s
 
     def run(self, send: Callable[[], Answer], *, limit_s: float, notice: Callable[[Waiting], None]) -> Answer:
-        """Make a call, and repeat it while it is refused.
+        """Make a call, and repeat the call while it is refused.
 
         Args:
             send: makes the call once.
-            limit_s: the most seconds to wait.
-            notice: called with the progress now and then, and before each pause.
+            limit_s: the longest time to wait, in seconds.
+            notice: called with the progress, before each pause while polling and about every second while waiting.
 
         Raises:
-            LimitPassedError: the call, or that of the polling caller, was refused until the limit had passed.
+            LimitPassedError: this call, or the call of the polling caller, was refused until `limit_s` had passed.
         """
         caller = _Caller(self._clock, limit_s, notice)
         try:
@@ -140,7 +143,7 @@ class Gate:
             self._leave(caller)
 
     def open(self) -> None:
-        """Let all callers through, because a call succeeded."""
+        """Let all waiting callers make their calls, because a call succeeded."""
         if self._last is None:
             return
         with self._changed:
@@ -159,7 +162,7 @@ class Gate:
                 self._changed.notify_all()
 
     def _wait(self, caller: _Caller) -> None:
-        """Return once the caller may send: the gate is open, or the caller is the polling one and its pause is over."""
+        """Return once the caller may make its call: the gate is open, or the caller polls and its pause is over."""
         while self._takes_turn(caller):
             caller.report()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))
@@ -167,7 +170,7 @@ class Gate:
                 return
 
     def _takes_turn(self, caller: _Caller) -> bool:
-        """Wait until the caller becomes the polling one (True) or the gate is open (False)."""
+        """Wait until the caller becomes the polling caller (return True) or the gate is open (return False)."""
         with self._changed:
             while self._last is not None:
                 if (left_s := caller.left_s()) <= 0:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 BUNDLE_DIGEST = "bundle-"
-"""The beginning of a bundle's digest, which keeps it different from the digest of any single model's archive."""
+"""The beginning of a bundle's content digest, so that it differs from the digest of any single model's archive."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MEMBER_PARTS = 2
 _NO_WORD_CHARACTER = re.compile(r"\W", re.ASCII)
 _READ_BYTES = 1024 * 1024
 BEST = 9
-"""The compression level of archives of small files."""
+"""The zlib compression level (0 to 9) of archives that hold small files only."""
 # Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952). gzip.compress writes other values in
 # other versions of Python.
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -52,10 +52,10 @@ _FILE_ORDER = (
 
 
 def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
-    """Sort properties into the order of the file: first those that identify the model, then the rest by name.
+    """Return properties in the order of serving.properties: those that identify the model, then the rest by name.
 
-    The order is fixed here because CloudFormation does not keep the order of a map's keys, and another order would be
-    another content.
+    The order is fixed because CloudFormation does not keep the order of a map's keys, and another order of the lines
+    would change the archive's content.
     """
     first = {key: properties[key] for key in _FILE_ORDER if key in properties}
     return first | {key: properties[key] for key in sorted(properties) if key not in first}
@@ -64,7 +64,7 @@ def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
 def model_files(
     properties: Mapping[str, str], requirements: Sequence[str] = (), code: Mapping[str, bytes] = MappingProxyType({})
 ) -> dict[str, bytes]:
-    """Return the members of a model's archive: serving.properties, handler code, and requirements.txt if there are any.
+    """Return the members of a model's archive: serving.properties, the handler's code, and any requirements.txt.
 
     Raises:
         ArtifactError: the properties cannot be written as Java properties.
@@ -76,7 +76,7 @@ def model_files(
 
 
 def server_name(folder: str) -> str:
-    """Return the name under which the server serves a folder of its model store: `xlmr-large` becomes `xlmr_large`.
+    """Return the name under which DJL Serving serves a folder of its model store: `xlmr_large` for `xlmr-large`.
 
     Each character but an ASCII letter, digit or `_` becomes `_`; letter case stays. A model that is loaded by
     `POST /models?model_name=` keeps the name in that request (DJL Serving 0.36.0: ModelInfo.inferModelNameFromUrl,
@@ -89,8 +89,8 @@ def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
     """Return the members of one archive for all models, by `<folder>/<file>`.
 
     The server loads each folder of its model store as a model if the store holds only folders (DJL Serving 0.36.0,
-    recordings 12 and 17). A folder has the name that the server gives the model, not the catalog's, so that archive,
-    log and list of models use the same name.
+    recordings 12 and 17). A folder has the name that the server gives the model (`server_name`), not the catalog's
+    name, so that the archive, the server's log and its list of models use the same name.
 
     Raises:
         ArtifactError: two models would have the same name, and the server would not start (recording 29).
@@ -111,26 +111,25 @@ def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return a tar.gz with these files; equal files give equal bytes on any machine, at any time, in any order.
 
-    A name is `file` or `folder/file`.
-
-    The compressed bytes may differ between zlib versions; `content_digest` does not.
+    The name of each file in the archive is `file` or `folder/file`. The compressed bytes may differ between zlib
+    versions; the result of `content_digest` does not.
 
     Raises:
-        ArtifactError: a name has another form.
+        ArtifactError: a file's name has another form.
     """
     return b"".join(archive_pieces(files, BEST))
 
 
 def archive_pieces(files: Mapping[str, bytes | Path], level: int) -> Iterator[bytes]:
-    """Yield a tar.gz with these members piece by piece, so that files of any size fit into memory.
+    """Yield a tar.gz with these members piece by piece, so that a file of any size never has to fit into memory.
 
     Args:
-        files: contents, or the files that hold them, by member name.
-        level: the compression, from 0 (none) to 9 (smallest).
+        files: each member's content, or the path of the file with that content, by member name.
+        level: the zlib compression level, from 0 (none) to 9 (smallest).
 
     Raises:
-        ArtifactError: as `pack`.
-        OSError: a file cannot be read, or has become shorter meanwhile.
+        ArtifactError: a member's name is neither `file` nor `folder/file`.
+        OSError: a file cannot be read, or has become shorter while it was read.
     """
     gzip = Gzip(level)
     yield GZIP_HEADER
@@ -139,12 +138,12 @@ def archive_pieces(files: Mapping[str, bytes | Path], level: int) -> Iterator[by
 
 
 class Gzip:
-    """The compressed part of a gzip stream, after its header; counts the checksum and the size of the plain bytes.
+    """A gzip stream after its header; keeps the checksum and the size of the uncompressed bytes.
 
     Args:
-        level: the compression, from 0 (none) to 9 (smallest).
-        checksum: CRC-32 of the plain bytes before these in the same stream.
-        size: their number.
+        level: the zlib compression level, from 0 (none) to 9 (smallest).
+        checksum: the CRC-32 of the uncompressed bytes that precede in the same stream.
+        size: the number of the uncompressed bytes that precede.
     """
 
     def __init__(self, level: int, *, checksum: int = 0, size: int = 0) -> None:
@@ -153,25 +152,28 @@ class Gzip:
         self._deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
 
     def compress(self, plain: bytes) -> bytes:
-        """Add plain bytes, and return the compressed ones that are ready."""
+        """Add uncompressed bytes, and return those compressed bytes that are complete so far."""
         self.checksum = zlib.crc32(plain, self.checksum)
         self.size += len(plain)
         return self._deflate.compress(plain)
 
     def pause(self) -> bytes:
-        """Return the rest up to a whole byte; other compressed data may follow, since nothing refers back beyond it."""
+        """Return the pending compressed bytes, padded to a whole byte.
+
+        Other compressed data may follow, since no deflate reference reaches back beyond this point.
+        """
         return self._deflate.flush(zlib.Z_FULL_FLUSH)
 
     def finish(self) -> bytes:
-        """Return the rest and the trailer of the stream."""
+        """Return the pending compressed bytes and gzip's trailer: the CRC-32 and the size."""
         return self._deflate.flush() + struct.pack("<LL", self.checksum, self.size & 0xFFFFFFFF)
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:
-    """Return the tar of an archive, before it is compressed.
+    """Return an archive's tar, uncompressed.
 
     Raises:
-        ArtifactError: as `pack`.
+        ArtifactError: a member's name is neither `file` nor `folder/file`.
     """
     members = b"".join(tar_members(files))
     return members + _tar_end(len(members))
@@ -180,13 +182,13 @@ def tar_of(files: Mapping[str, bytes]) -> bytes:
 def tar_members(
     files: Mapping[str, bytes | Path], on_bytes: Callable[[int], None] = lambda _count: None
 ) -> Iterator[bytes]:
-    """Yield the members of a tar in pieces, without its end.
+    """Yield the members of a tar in pieces, without the empty blocks that end the tar.
 
-    `on_bytes` is called with the bytes of each piece of a file once the piece is used.
+    After the caller has used a piece of a member's content, `on_bytes` is called with the piece's number of bytes.
 
     Raises:
-        ArtifactError: as `pack`.
-        OSError: a file cannot be read, or has become shorter meanwhile.
+        ArtifactError: a member's name is neither `file` nor `folder/file`.
+        OSError: a file cannot be read, or has become shorter while it was read.
     """
     for name in sorted(files):
         content = files[name]
@@ -199,7 +201,7 @@ def tar_members(
 
 
 def digest(data: bytes) -> str:
-    """Return the content digest (SHA-256, 64 hex digits) of an archive that `pack` wrote: over its members' contents.
+    """Return the content digest of an archive that `pack` wrote: SHA-256 of member names and contents, in hex.
 
     Raises:
         ArtifactError: the bytes are not a tar.gz of regular files.
@@ -215,10 +217,10 @@ def digest(data: bytes) -> str:
 
 
 def content_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 (64 hex digits) over the names and contents of files, each with its length.
+    """Return the SHA-256 (64 hex digits) over the names and contents of files, each preceded by its length.
 
     Without the lengths, two sets of files could have the same digest if their concatenated bytes are equal. The digest
-    of a bundle, whose files lie in folders, starts with `bundle-`.
+    of a bundle (one archive of all models, with a folder per model) starts with `bundle-`.
     """
     state = hashlib.sha256()
     for name in sorted(files):
@@ -231,7 +233,7 @@ def content_digest(files: Mapping[str, bytes]) -> str:
 
 
 def write_archive(path: Path, data: bytes) -> None:
-    """Write an archive to the disk, whole or not at all, as `replacing` does.
+    """Write an archive to the disk; after an error an existing file is unchanged.
 
     Raises:
         ArtifactError: the file cannot be written, for example because the disk is full.
@@ -258,7 +260,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written.
     """
-    # The same folder, because a replacement is only atomic within one file system.
+    # The temporary file lies in the same folder, because a replacement is only atomic within one file system.
     part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -274,7 +276,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _header(name: str, size: int) -> bytes:
-    """Return the header of a member; nothing in it depends on machine, time or owner.
+    """Return a tar member's header; the header does not depend on machine, time or owner.
 
     Raises:
         ArtifactError: the name is neither `file` nor `folder/file`.
@@ -312,6 +314,6 @@ def _read(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _tar_end(size: int) -> bytes:
-    """Return the end of a tar with `size` bytes of members: two empty blocks, filled up to a whole record."""
+    """Return the end of a tar with `size` bytes of members: two blocks of zeros, padded to a whole tar record."""
     end = 2 * tarfile.BLOCKSIZE
     return bytes(end + -(size + end) % tarfile.RECORDSIZE)

@@ -1,4 +1,4 @@
-"""The few S3 calls that the store needs, with errors that name the fix."""
+"""The S3 calls of the model store, with errors that name the fix."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     )
 
 DIGEST = "cohost-digest"
-"""The user metadata (x-amz-meta-…) that holds the content digest of every archive written here."""
+"""The user metadata key (x-amz-meta-…) of an archive's content digest; every archive that lmi-cohost writes has it."""
 ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
-"""S3's error codes for a key without an object."""
+"""The error codes with which S3 answers a request for a key without an object."""
 
 _DELETE_AT_ONCE = 1000
-# Below botocore's pool of ten connections.
+# Fewer than the ten connections of botocore's pool.
 _THREADS = 8
 _FIXES = {
     "AccessDenied": "allow s3:ListBucket on the bucket and s3:GetObject, PutObject and DeleteObject below the prefix",
@@ -37,10 +37,10 @@ _FIXES = {
 
 
 def head_object(client: S3Client, bucket: str, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:
-    """Return the facts about an object; None if there is none at this key.
+    """Return S3's HeadObject answer for a key; None if the key has no object.
 
     Raises:
-        ClientError: S3 refuses.
+        ClientError: S3 refuses the request.
     """
     try:
         return client.head_object(Bucket=bucket, Key=key, **options)
@@ -56,13 +56,13 @@ def delete_objects(
     objects: Sequence[ObjectIdentifierTypeDef],
     request: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Delete objects or versions of them, a thousand per request; one that is gone already is not an error.
+    """Delete objects or object versions, 1000 per request; an object that no longer exists is not an error.
 
     Args:
-        client: of S3.
+        client: the S3 client.
         bucket: the bucket's name.
-        objects: the keys, each with a version or without.
-        request: makes the context of a request from a key, and may turn the error of that key into another one.
+        objects: the keys, each with or without a version id.
+        request: returns the context manager for a request about a key; that may replace the request's ClientError.
 
     Raises:
         ClientError: S3 refuses a request, or the deletion of a single object.
@@ -80,7 +80,10 @@ def delete_objects(
 
 
 class Bucket:
-    """One bucket. `checkpoint` is called before each request and may raise, so that a time limit is kept."""
+    """One S3 bucket.
+
+    `checkpoint` is called before each request and raises to stop the work, so that a time limit is kept.
+    """
 
     def __init__(self, client: S3Client, name: str, checkpoint: Callable[[], None]) -> None:
         self._client = client
@@ -88,7 +91,7 @@ class Bucket:
         self._checkpoint = checkpoint
 
     def folders(self, prefix: str) -> list[str]:
-        """Return the names right below a prefix that have objects below them."""
+        """Return the names of the folders directly below a prefix."""
         return [
             folder.get("Prefix", "")[len(prefix) : -1]
             for page in self._pages(Prefix=prefix, Delimiter="/")
@@ -101,33 +104,33 @@ class Bucket:
 
     def has(self, key: str) -> bool:
         """Return True if an object has exactly this key."""
-        # HeadObject of a missing key is answered with 403 if the role may list below a prefix only.
+        # HeadObject of a missing key is answered with 403 if the role's s3:ListBucket is limited to a prefix.
         return key in self.keys(key)
 
     def digest(self, key: str) -> str | None:
-        """Return the content digest of an archive written here; "" for another object, None for no object."""
+        """Return the content digest of the archive at a key; "" for any other object, None for no object."""
         with self._request("read", key):
             found = head_object(self._client, self._name, key)
         return None if found is None else found["Metadata"].get(DIGEST, "")
 
     def digests(self, keys: Sequence[str]) -> dict[str, str]:
-        """Return the digests of the keys that exist, read in parallel."""
+        """Return the result of `digest` by key, without keys that have no object; the requests run in parallel."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="head") as pool:
             futures = [pool.submit(self.digest, key) for key in keys]
             try:
                 found = [future.result() for future in futures]
             except BaseException:
-                # Without this the pool would read all the rest before the error is raised.
+                # Without this call the pool would send all remaining requests before the error is raised.
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {key: digest for key, digest in zip(keys, found, strict=True) if digest is not None}
 
     def put_archive(self, key: str, data: bytes, digest: str) -> None:
-        """Write an archive to a key without an object; a published archive never changes under its name.
+        """Write an archive to a key that has no object, because a published archive never changes under its name.
 
         Raises:
-            OccupiedError: the key has an object of other content. The same content is not an error, since a request is
-                repeated if its answer was lost.
+            OccupiedError: the key has an object of other content. The same content is not an error, since boto3 repeats
+                a request whose answer was lost.
         """
         try:
             with self._request("written", key):
@@ -144,7 +147,7 @@ class Bucket:
                 raise
 
     def put_mark(self, key: str, body: bytes = b"") -> None:
-        """Write a small object, also over an older one."""
+        """Write a small object; an existing object is overwritten."""
         with self._request("written", key):
             self._client.put_object(Bucket=self._name, Key=key, Body=body)
 
@@ -154,7 +157,7 @@ class Bucket:
             return self._client.get_object(Bucket=self._name, Key=key)["Body"].read()
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; one that is gone already is not an error."""
+        """Delete objects; an object that no longer exists is not an error."""
         delete_objects(self._client, self._name, [{"Key": key} for key in keys], partial(self._request, "deleted"))
 
     def _pages(self, **options: str) -> Iterator[ListObjectsV2OutputTypeDef]:

@@ -1,4 +1,4 @@
-"""Archives whose weights lie in another bucket: S3 copies these, so the function neither downloads nor holds them."""
+"""Archives with weights from the weights bucket: S3 copies the weights, so the Lambda function never downloads them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 LEAST_PART_BYTES = 5 * MIB
-"""S3's minimum for a part of a multipart upload, except the last (User Guide: multipart upload limits)."""
+"""S3's minimum size of a multipart upload's part, the last part excepted (User Guide: multipart upload limits)."""
 COPY_BYTES = 512 * MIB
 WEIGHTS_OF = "cohost-weights-of"
-"""User metadata of an archive that S3 put together; its value is the key of the part with the weights."""
+"""The user metadata key of an archive that S3 composed; its value is the key of the object with the weights."""
 
 
 class ComposingBucket(Bucket):
-    """A bucket that archives are written to, including those whose weights S3 copies."""
+    """A bucket to which archives are written, including archives with weights that S3 copies from another bucket."""
 
     def put_composed(self, key: str, files: Mapping[str, bytes], digest: str) -> None:
-        """Write an archive of small files and of weights that S3 copies, unless the key already has this content.
+        """Write an archive of small files and of weights that S3 copies, unless the key already has this archive.
 
         Raises:
-            ValueError: `files` name no weights.
-            ArtifactError: the weights are not there, or S3 refuses.
-            OccupiedError: something else lies at the key.
+            ValueError: `files` has no location of weights (`with_part`).
+            ArtifactError: the weights do not exist, or S3 refuses a request.
+            OccupiedError: the key has an object of other content.
         """
         part = part_of(files)
         if part is None:
@@ -49,7 +49,7 @@ class ComposingBucket(Bucket):
             self._compose(key, part, facts, ending, digest)
 
     def facts(self, key: str) -> HeadObjectOutputTypeDef:
-        """Return the size, ETag and metadata of an object."""
+        """Return S3's HeadObject answer for an object, with its size, ETag and metadata."""
         with self._request("read", key):
             return self._client.head_object(Bucket=self._name, Key=key)
 
@@ -60,7 +60,7 @@ class ComposingBucket(Bucket):
                 Key=key,
                 ContentType="application/gzip",
                 Metadata={DIGEST: digest, WEIGHTS_OF: part.key},
-                # Stated, because the SDK sends a checksum with each part, and it must be of the upload's algorithm.
+                # Stated because boto3 sends a checksum with each part, which must be of the upload's algorithm.
                 ChecksumAlgorithm="SHA256",
             )["UploadId"]
         try:
@@ -78,7 +78,7 @@ class ComposingBucket(Bucket):
                     IfNoneMatch="*",
                 )
         except BaseException:
-            # S3 bills the parts until the upload is completed or aborted.
+            # S3 bills the uploaded parts until the upload is completed or aborted.
             self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload_id)
             raise
 
@@ -111,14 +111,20 @@ class ComposingBucket(Bucket):
 
 
 def _completed(number: int, etag: str, checksum: str | None) -> CompletedPartTypeDef:
-    """Return a part as CompleteMultipartUpload lists it, with its checksum if S3 returned one: S3 then demands it."""
+    """Return a part's entry for CompleteMultipartUpload.
+
+    If S3 returned a checksum for the part, S3 also requires this checksum in the entry.
+    """
     if checksum is None:
         return {"PartNumber": number, "ETag": etag}
     return {"PartNumber": number, "ETag": etag, "ChecksumSHA256": checksum}
 
 
 def _ranges(size: int) -> list[tuple[int, int]]:
-    """Return the first and last byte of each piece to copy; the last takes the remainder, so that none is too small."""
+    """Return the first and last byte of each piece of `size` bytes to copy.
+
+    The last piece includes the remainder, so that no piece is below S3's minimum.
+    """
     count = max(1, size // COPY_BYTES)
     starts = [number * COPY_BYTES for number in range(count)]
     return list(zip(starts, [*(start - 1 for start in starts[1:]), size - 1], strict=True))

@@ -1,11 +1,11 @@
-"""The Lambda function behind `Custom::LmiEndOfLife`; its handler is `archives.end_of_life.on_event`.
+"""The Lambda function behind the custom resource `Custom::LmiEndOfLife`: computes when an endpoint expires.
 
-It adds a length of time to the moment of the deploy that created the resource or changed the length. An update that
-leaves `Minutes` alone keeps the moment, so other deploys do not move it. The physical id holds the moment; nothing is
-stored elsewhere.
+Its handler is `archives.end_of_life.on_event`. The moment of expiry is the time of the deploy that created the resource
+or changed `Minutes`, plus `Minutes`. An update that does not change `Minutes` keeps the moment of expiry. The physical
+id contains this moment; it is stored nowhere else.
 
-Properties: `Minutes`, the length; `Expires`, the same length as the catalog writes it, for readers of a diff.
-Attributes: `At`, and `ThenAt`, one minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.
+Properties: `Minutes`, the time to expiry; `Expires`, the same time as the catalog states it, for readers of a diff.
+Attributes: `At`, the moment of expiry, and `ThenAt`, one minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Event = Mapping[str, Any]
 
 _log = logging.getLogger(__package__)
-# Lambda's root logger drops everything below a warning.
+# Lambda's root logger drops all messages below level WARNING.
 _log.setLevel(logging.INFO)
 
 _PHYSICAL_ID = re.compile(r"ends-(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
@@ -32,10 +32,11 @@ _ONE_MINUTE = dt.timedelta(minutes=1)
 
 
 def on_event(event: Event, context: object) -> None:
-    """Answer CloudFormation exactly once.
+    """Carry out CloudFormation's request and send exactly one answer.
 
     Raises:
-        OSError: the answer could not be delivered; Lambda then repeats the event, and the time counts from the repeat.
+        OSError: the answer could not be delivered. Lambda then repeats the event, and the time to expiry counts from
+            the repeat.
     """
     del context
     reply = Reply(event)
@@ -61,7 +62,7 @@ def _handle(event: Event, reply: Reply, now: dt.datetime) -> tuple[str, dict[str
 
 
 def _kept(event: Event) -> dt.datetime | None:
-    """Return the moment that the resource has; None if the update changes its length."""
+    """Return the resource's present moment of expiry; None if the update changes `Minutes`."""
     old, new = event.get("OldResourceProperties") or {}, event.get("ResourceProperties") or {}
     found = _PHYSICAL_ID.fullmatch(event.get("PhysicalResourceId", ""))
     if found is None or old.get("Minutes") != new.get("Minutes"):

@@ -1,6 +1,6 @@
-"""The form of every error of the project, the error of this folder, and the faults that `verify` reports.
+"""The base of all errors of the project, the errors of this folder, and the faults that `verify` reports.
 
-They are in this folder because the Lambda function contains no other code of cohost.
+The base is in this folder because the Lambda function contains no other code of cohost.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class CodedError(Exception):
-    """An error that the user can correct: its text is one line, `field: problem; allowed: …; fix: …`.
+    """An error that the user can correct, with a text of one line: `field: problem; allowed: …; fix: …`.
 
     `code` is stable between versions: scripts and tests compare it, and docs/errors.md lists it. `field` names the
-    faulty part: a key of the catalog, an option, a file, a resource. `allowed` and `fix` are empty if the problem
-    already contains them.
+    faulty part: a key of the catalog, an option, a file, a resource. `allowed` and `fix` are empty if `problem` already
+    contains their content.
     """
 
     def __init__(self, code: str, field: str, problem: str, *, allowed: str = "", fix: str = "") -> None:
@@ -26,17 +26,17 @@ class CodedError(Exception):
         super().__init__(text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else ""))
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the error as `--json` prints it: one mapping, or one per fault where a class gathers several."""
+        """Return the error in the form of `--json`: a list with one mapping per fault."""
         parts = {"code": self.code, "field": self.field, "problem": self.problem}
         return [{**parts, "allowed": self.allowed, "fix": self.fix, "message": str(self)}]
 
 
 class ArtifactError(CodedError):
-    """An error of an archive, of its properties or of the store."""
+    """An error of an archive, of its properties or of the model store in S3."""
 
 
 class GatheredError(CodedError):
-    """Several errors in their order; the attributes are those of the first."""
+    """An error that gathers several errors in their order; its attributes are those of the first error."""
 
     separator = "\n"
 
@@ -46,30 +46,30 @@ class GatheredError(CodedError):
         super().__init__(first.code, first.field, first.problem, allowed=first.allowed, fix=first.fix)
 
     def __str__(self) -> str:
-        """Return the text of every error."""
+        """Return the texts of all gathered errors, joined by `separator`."""
         return self.separator.join(map(str, self.faults))
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return one mapping per error."""
+        """Return one mapping per gathered error, in the form of `--json`."""
         return [entry for fault in self.faults for entry in fault.entries()]
 
 
 class RequestError(GatheredError, ArtifactError):
-    """The faults of one CloudFormation request, in one line, because a failed resource shows only one."""
+    """The faults of one CloudFormation request, in one line, because CloudFormation shows one line per failure."""
 
     separator = " | "
 
 
 class MissingBucketError(ArtifactError):
-    """The bucket does not exist, or no longer."""
+    """The bucket does not exist, or does not exist any longer."""
 
 
 class OccupiedError(ArtifactError):
-    """The key to write already has an object with other content."""
+    """The S3 key to write already has an object with other content."""
 
 
 def unknown_request(kind: object) -> ArtifactError:
-    """Return the error for a request type that CloudFormation does not send."""
+    """Return the error for a RequestType other than CloudFormation's Create, Update and Delete."""
     return ArtifactError(
         "request-type", "RequestType", f"got {kind!a}", allowed="Create, Update, Delete", fix="send one of these"
     )
@@ -82,7 +82,10 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of an archive: a constant code, the problem, the fix, and the severity; a warning can be served."""
+    """One fault of an archive: a constant code, the problem, the fix, and the severity.
+
+    An archive with warnings only can be served.
+    """
 
     code: str
     message: str
@@ -91,6 +94,6 @@ class Fault:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return names from an archive, escaped for printing; a long list is cut short."""
+    """Return names from an archive, escaped and joined by commas; of more than five, the rest is only counted."""
     text = ", ".join(ascii(name) for name in names[:_SHOWN])
     return text if len(names) <= _SHOWN else f"{text} and {len(names) - _SHOWN} more"

@@ -1,8 +1,8 @@
-"""Generations: sets of models published together, and the choice of the generation that an update changes.
+"""Generations: sets of archives published together, and the choice of the generation that an update changes.
 
 SageMaker never reads a loaded archive again ("use a new and unique name", AWS: add models to a multi-model endpoint).
-So within a generation a name always has the same content; other content needs another generation, hence another
-ModelDataUrl. Nothing in this module calls S3.
+So within a generation a model's name always has the same content; changed content needs another generation, and so
+another ModelDataUrl. Nothing in this module calls S3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 FOREIGN = ""
-"""The placeholder digest of any object not written by lmi-cohost."""
+"""The placeholder for the content digest of an object that lmi-cohost did not write."""
 
 _ID = re.compile(r"[0-9a-f]{12}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """The contents of a generation: the content digest by model name, and the digests that each removed model had."""
+    """A generation: `models` maps model names to content digests, `removed` maps removed models to earlier digests."""
 
     id: str
     models: Mapping[str, str]
@@ -36,19 +36,20 @@ class Generation:
 
     @property
     def empty(self) -> bool:
-        """Return True if the generation has no models, present or removed."""
+        """Return True if the generation has neither models nor removed models."""
         return not self.models and not self.removed
 
     @property
     def bundled(self) -> bool:
-        """Return True if the generation holds, or held, one bundle of all models instead of one archive per model."""
+        """Return True if the generation holds, or held, one archive of all models instead of one archive per model."""
         return _any_bundle(chain(self.models.values(), *self.removed.values()))
 
     def agrees(self, desired: Mapping[str, str]) -> bool:
-        """Return True if no desired model has, or had, other content here, which a container may still have loaded.
+        """Return True if the desired models (digest by name) can be published in this generation.
 
-        Archives and a bundle never share a generation: the change would remove archives that an endpoint of the other
-        topology still reads.
+        No desired model may have, or have had, other content in the generation, which a container may still have
+        loaded. Archives and a bundle never share a generation: the change would remove archives that an endpoint of the
+        other topology still reads.
         """
         if not self.empty and self.bundled != _any_bundle(desired.values()):
             return False
@@ -60,7 +61,7 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes that turn a generation into the desired one: names to write, and names with digests to remove."""
+    """The changes that give a generation the desired models: names to write, and digests by name to remove."""
 
     write: tuple[str, ...]
     remove: Mapping[str, str]
@@ -71,7 +72,7 @@ def _any_bundle(digests: Iterable[str]) -> bool:
 
 
 def generation_id(desired: Mapping[str, str], taken: Collection[str] = ()) -> str:
-    """Return 12 hexadecimal digits, not in `taken`, that are derived from the desired models (digest by name)."""
+    """Return a generation's id: 12 hex digits derived from the desired models (digest by name), not in `taken`."""
     pairs = "".join(f"{name}={digest}\n" for name, digest in sorted(desired.items()))
     for attempt in count():
         text = pairs if attempt == 0 else f"{pairs}attempt={attempt}\n"
@@ -82,15 +83,15 @@ def generation_id(desired: Mapping[str, str], taken: Collection[str] = ()) -> st
 
 
 def is_generation_id(text: str) -> bool:
-    """Return True if a folder's name has the form of a generation's id."""
+    """Return True if a text has the form of a generation's id: 12 hexadecimal digits in lower case."""
     return bool(_ID.fullmatch(text))
 
 
 def choose(desired: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
-    """Return the generation to update: the current one if it agrees, else another that agrees; None if none does.
+    """Return the generation to update, one in which the desired models can be published (`agrees`); None without one.
 
-    Of the others, one with exactly the desired names is preferred, so that a rollback finds the previous generation.
-    `others` is read only if the current one does not agree.
+    The current generation comes first, then one of `others` with exactly the desired names, so that a rollback finds
+    the previous generation. `others` is read only if the current generation does not agree.
     """
     if current is not None and current.agrees(desired):
         return current
@@ -99,10 +100,10 @@ def choose(desired: Mapping[str, str], current: Generation | None, others: Itera
 
 
 def changes(desired: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
-    """Return the changes that a generation needs to hold the desired models; it must agree with them.
+    """Return the changes that give a generation the desired models (digest by name), with which it must agree.
 
-    A model is removed only if the previous properties name it, the desired ones do not, and lmi-cohost wrote it. All
-    other models were pushed by hand and stay.
+    A model is removed only if `previous`, the names in the resource's previous properties, contains it, `desired` does
+    not, and lmi-cohost wrote its archive. All other models were pushed by hand and stay.
     """
     gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(desired))}
     return Changes(
@@ -112,10 +113,10 @@ def changes(desired: Mapping[str, str], generation: Generation, previous: Collec
 
 
 def check_name(name: str) -> str:
-    """Return a model name that is valid in an S3 key, in TargetModel and in the server's addresses.
+    """Return a model's name if it is valid in an S3 key, in TargetModel and in the server's URLs.
 
     Raises:
-        ArtifactError: the name is not valid there.
+        ArtifactError: the name is not valid in all three.
     """
     if not _NAME.fullmatch(name):
         raise ArtifactError(

@@ -1,4 +1,4 @@
-"""The handler code and the wheels that are packed into archives; both lie in the Lambda function's code."""
+"""The handler code and the wheels that are packed into archives; both are part of the Lambda function's code."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ BATCHED = "batched"
 ENTRY_POINT = "model.py"
 DIGEST_CHARACTERS = 12
 RETRY_THRESHOLD = 10
-"""The number of times that the server restarts a model's process, over the model's life, before it gives up.
+"""The number of times that DJL Serving restarts a model's process, over the model's life, before it gives up.
 
-The next death turns /ping to 500, and SageMaker replaces the instance with all of its models (decision 9).
+The next death of the process makes /ping answer 500, and SageMaker replaces the instance with all its models (decision
+9).
 """
 
 _FOLDERS: Mapping[str, Path] = {BATCHED: Path(__file__).parent.parent / "handler"}
@@ -38,7 +39,7 @@ def handler_files(name: str) -> Mapping[str, bytes]:
         raise ArtifactError(
             "handler-unknown", f"handler {name!r}", "is unknown", allowed=", ".join(_FOLDERS), fix="name one of these"
         )
-    # The folder is a package only in this project; in an archive its files lie side by side.
+    # The handler's folder is a package only in this project; in an archive its files lie side by side at the root.
     files = {path.name: path.read_bytes() for path in sorted(_FOLDERS[name].glob("*.py")) if path.stem != "__init__"}
     if ENTRY_POINT not in files:
         missing = _FOLDERS[name] / ENTRY_POINT
@@ -49,10 +50,10 @@ def handler_files(name: str) -> Mapping[str, bytes]:
 
 
 def handler_version(name: str) -> str:
-    """Return the version of a handler's code: the first 12 hex digits of its content digest.
+    """Return the version of a handler's code: the first 12 hex digits of the content digest of its files.
 
     Raises:
-        ArtifactError: as `handler_files`.
+        ArtifactError: the handler does not exist, or its code is missing.
     """
     return content_digest(handler_files(name))[:DIGEST_CHARACTERS]
 
@@ -64,12 +65,12 @@ _WHEEL = re.compile(r"([A-Za-z0-9_.!-]+\.whl)@([0-9a-f]{64})")
 
 
 def wheel_reference(name: str, content: bytes) -> str:
-    """Return a wheel's name in a resource's properties: the file name and the SHA-256 of its content."""
+    """Return a wheel's reference in a resource's properties: `file.whl@sha256` of its content."""
     return f"{name}@{hashlib.sha256(content).hexdigest()}"
 
 
 class Wheels:
-    """The wheels of all models, each read once; models that name the same one share its bytes."""
+    """The wheels of all models; each wheel is read once, and its bytes are shared by the models that need it."""
 
     def __init__(self) -> None:
         self._contents: dict[str, tuple[bytes, str]] = {}
@@ -78,7 +79,7 @@ class Wheels:
         """Return the content of a model's wheels by file name; `references` are separated by blanks.
 
         Raises:
-            ArtifactError: a reference is malformed, or its file is not in the function's code or has another content.
+            ArtifactError: a reference is malformed, or the function's code has no wheel of this name and content.
         """
         return dict(self._file(model, reference) for reference in references.split())
 
@@ -104,7 +105,7 @@ class Wheels:
         return name, content
 
     def _content(self, name: str) -> tuple[bytes, str]:
-        """Return a wheel's content and its SHA-256; a missing wheel counts as empty."""
+        """Return a wheel's content and the content's SHA-256; a missing wheel counts as empty."""
         if name not in self._contents:
             try:
                 content = (FOLDER / name).read_bytes()

@@ -1,8 +1,8 @@
-"""Notes about the generation that is served, the earlier generations, and their properties.
+"""Records of the served generation (published set of archives), of the earlier ones, and of their properties.
 
 CloudFormation sends the same delete request after an update has replaced a generation and when its stack is deleted.
-The notes distinguish the two cases. They are in the bucket, beside the archives (layout.py), because the Lambda
-function is stateless.
+The records distinguish the two cases. They are objects in the bucket, beside the archives (layout.py), because the
+Lambda function is stateless.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_THE_PLACE = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGene
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The generation that is served, the number of earlier ones to keep, and the resource that published it."""
+    """The served generation's id, the number of earlier ones to keep, and the logical id of the publishing resource."""
 
     generation: str
     keep: int
@@ -35,7 +35,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """An earlier generation: the time an update replaced it (UTC, ISO 8601), and its resource's properties then."""
+    """An earlier generation: id, time of its replacement (UTC, ISO 8601), and its resource's properties until then."""
 
     generation: str
     left: str
@@ -47,9 +47,9 @@ def _now() -> datetime:
 
 
 class History:
-    """The notes about the generations below one prefix of a bucket.
+    """The records of the generations below one prefix of a bucket.
 
-    All methods raise ArtifactError when S3 refuses.
+    All methods raise ArtifactError if S3 refuses a request.
     """
 
     def __init__(self, bucket: Bucket, layout: Layout, now: Callable[[], datetime] = _now) -> None:
@@ -58,7 +58,7 @@ class History:
         self._now = now
 
     def served(self) -> Served | None:
-        """Return the note about the generation that the last successful event served; None if there is no note."""
+        """Return the record of the served generation; None if there is no such record."""
         key = self._layout.served()
         if not self._bucket.has(key):
             return None
@@ -66,7 +66,10 @@ class History:
         return Served(generation=note["generation"], keep=note["keep"], resource=note["resource"])
 
     def serve(self, served: Served | None) -> None:
-        """Note the generation that is served now and delete its note as an earlier one; None deletes the note."""
+        """Record the generation that is served now, and delete its record as an earlier generation.
+
+        None deletes the record of the served generation.
+        """
         if served is None:
             self._bucket.delete([self._layout.served()])
             return
@@ -74,7 +77,10 @@ class History:
         self._bucket.delete([key for key, generation in self._left() if generation == served.generation])
 
     def leave(self, generation: str, properties: Mapping[str, Any]) -> None:
-        """Note the properties of a generation that an update will replace, unless it is on trial and never served."""
+        """Record the properties of a generation that an update will replace.
+
+        A generation that is still on trial (`try_out`) is not recorded: the update that published it never succeeded.
+        """
         if self._bucket.has(self._layout.trial(generation)):
             return
         older = [key for key, left in self._left() if left == generation]
@@ -83,19 +89,19 @@ class History:
         self._bucket.delete(older)
 
     def try_out(self, generation: str) -> None:
-        """Note that an update publishes this generation and may still fail."""
+        """Record this generation as on trial: the update that publishes it may still fail."""
         self._bucket.put_mark(self._layout.trial(generation))
 
     def confirm(self, generation: str) -> None:
-        """Note that the update that published this generation has succeeded."""
+        """Delete the record of this generation's trial: the update that published it has succeeded."""
         self._bucket.delete([self._layout.trial(generation)])
 
     def left(self) -> tuple[str, ...]:
-        """Return the earlier generations, the latest first."""
+        """Return the ids of the earlier generations, the most recently replaced one first."""
         return tuple(generation for _, generation in self._left())
 
     def earlier(self) -> tuple[Earlier, ...]:
-        """Return the same generations with time and properties, without the one that is served now."""
+        """Return the generations of `left` with time and properties, without the generation that is served now."""
         served = self.served()
         return tuple(
             Earlier(generation=generation, left=self._layout.left_at(key), properties=self._read(key))
@@ -104,24 +110,24 @@ class History:
         )
 
     def properties(self, generation: str) -> Mapping[str, Any] | None:
-        """Return the properties that an earlier generation was published from; None if there is no note about it."""
+        """Return the resource properties that an earlier generation was published from; None if it has no record."""
         for key, left in self._left():
             if left == generation:
                 return self._read(key)
         return None
 
     def notes(self, generation: str) -> list[str]:
-        """Return the keys of all notes about a generation, except that it is served; some may not exist."""
+        """Return the keys of a generation's records as earlier and as on trial; the latter key may have no object."""
         return [*(key for key, left in self._left() if left == generation), self._layout.trial(generation)]
 
     def end(self, generation: str) -> None:
-        """Remove the note about the served generation if it names this one."""
+        """Delete the record of the served generation if it names this generation."""
         served = self.served()
         if served is not None and served.generation == generation:
             self.serve(None)
 
     def _left(self) -> list[tuple[str, str]]:
-        """Return the key and generation of each note, newest first; the times in the keys sort as text."""
+        """Return key and generation of each record of an earlier generation, newest first (keys contain the time)."""
         keys = self._bucket.keys(self._layout.left())
         found = [(key, self._layout.generation_left(key)) for key in sorted(keys, reverse=True)]
         return [(key, generation) for key, generation in found if is_generation_id(generation)]
@@ -143,17 +149,17 @@ def _foreign(key: str, problem: str) -> ArtifactError:
 
 
 class Move:
-    """The step from the generation that is served to another one; it can be undone.
+    """The change of the served generation to another one; the change can be undone.
 
-    Nothing is noted if `keep` is 0 and there is no note yet.
+    Nothing is recorded if `keep` is 0 and no served generation has been recorded yet.
 
     Args:
-        history: the notes.
+        history: the records to change.
         keep: the number of earlier generations to keep from now on.
-        resource: the logical id of the resource that publishes.
-        left: the generation that is served now, None if there is none.
-        published_from: the properties that `left` was published from.
-        trial: true if the other generation is new, so that it counts as served only once the update has succeeded.
+        resource: the logical id of the CloudFormation resource that publishes.
+        left: the generation that is served now; None if there is none.
+        published_from: the resource properties that `left` was published from.
+        trial: true if the other generation is new, so that it is on trial until the update has succeeded.
     """
 
     def __init__(
@@ -176,7 +182,7 @@ class Move:
         self._begun = False
 
     def to(self, generation: str) -> None:
-        """Note that this generation is served from now on."""
+        """Record that this generation is served from now on."""
         self._before = self._history.served()
         if self._before is None and not self._keep:
             return
@@ -188,7 +194,7 @@ class Move:
         self._history.serve(Served(generation=generation, keep=self._keep, resource=self._resource))
 
     def back(self) -> None:
-        """Note again the generation that was served before."""
+        """Restore the record of the generation that was served before."""
         if self._begun:
             self._history.serve(self._before)
 

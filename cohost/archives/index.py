@@ -1,14 +1,14 @@
-"""The Lambda function behind `Custom::LmiModelStore`; its handler is `archives.index.on_event`.
+"""The Lambda function behind the custom resource `Custom::LmiModelStore`; its handler is `archives.index.on_event`.
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
-models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
+models that need them, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
 "file.whl@sha256 …"}, `PackedWeights`, {name: "model id@revision"}, and `WeightsBucket`, the bucket of weights that were
 pushed to S3. `Layout` is "archives" (one per model; the default) or "bundle" (one of all models). `KeepGenerations` is
-the number of earlier generations that stay after an update, 0 if left out. `Generation` names a stored generation,
-which is then served unchanged; Models and the rest only state what it was published from.
+the number of earlier generations (published sets of archives) that stay after an update, 0 if left out. `Generation`
+names a stored generation, which is then served unchanged; the other properties only state its origin.
 
-The physical id is the S3 URI of the generation that holds the models. The attributes are `Generation` and
-`ModelDataUrl`, which is the same URI, or that of the bundle's archive.
+The physical id is the S3 URI of the generation that holds the models. The attributes are `Generation`, its id, and
+`ModelDataUrl`, which is the physical id, or with layout "bundle" the URI of the generation's archive.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     Event = Mapping[str, Any]
 
 _log = logging.getLogger(__package__)
-# Lambda's root logger drops everything below a warning.
+# Lambda's root logger drops all messages below level WARNING.
 _log.setLevel(logging.INFO)
 
 
 @functools.cache
 def s3_client() -> S3Client:
-    """Return the S3 client of this process; it retries after throttling and gives up a dead connection in seconds."""
+    """Return this process's S3 client: it retries after throttling, and waits at most 20 s for a response."""
     return boto3.client(
         "s3",
         config=Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=5, read_timeout=20),
@@ -57,8 +57,8 @@ def s3_client() -> S3Client:
 def on_event(event: Event, context: LambdaContext) -> None:
     """Carry out CloudFormation's request and send exactly one answer, within the function's time limit.
 
-    The work runs in another thread. If it hangs, this thread answers and returns: Lambda would otherwise end the run at
-    its time-out and repeat it after CloudFormation has already rolled back.
+    The work runs in another thread. If the work hangs, this thread answers and returns: Lambda would otherwise end the
+    run at its time-out and repeat the event after CloudFormation has already rolled back.
 
     Raises:
         OSError: the answer could not be delivered; Lambda then repeats the event, which does no harm.
@@ -161,19 +161,19 @@ def _publisher(store: ModelStore, deadline: Deadline, event: Event) -> Publisher
         store,
         before_undo=deadline.allow_undo,
         before_write=lambda names: _check_weights(names, properties, deadline),
-        # A delete event uses the number in the note about the served generation, not the one in its own properties.
+        # A delete event uses the number in the record of the served generation, not the one in its own properties.
         keep=0 if event.get("RequestType") == "Delete" else kept_in(properties),
         resource=event.get("LogicalResourceId", ""),
     )
 
 
 def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadline: Deadline) -> None:
-    """Reject models whose weights were not pushed completely.
+    """Reject models whose weights were not completely pushed to the weights bucket.
 
     Without this check the container would reject the archive minutes later and without an error text.
 
     Raises:
-        ArtifactError: weights that the models need are not in the weights bucket, or not all of them.
+        ArtifactError: the weights bucket has no complete upload of a model's weights.
     """
     bundle = is_bundle(properties)
     needed = {

@@ -1,4 +1,4 @@
-"""The contents of an untrusted tar.gz, read without extraction and with bounded memory and time."""
+"""A reader that lists the contents of an untrusted tar.gz without extraction, with bounded memory and time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Kind = Literal["file", "folder", "link", "special"]
 
 MEMBERS = 10_000
-"""The most entries that an archive may have; no model has more files."""
+"""The limit for the number of entries in an archive; no model has more files."""
 TEXT_BYTES = 4 * 1024 * 1024
-"""The longest file that is read whole."""
+"""The size in bytes up to which a text file is read whole."""
 PLAIN_BYTES = 256 * 1024 * 1024
 RATIO = 100
-"""Decompressed bytes may be at most PLAIN_BYTES + RATIO x the file's size. Weights hardly compress at all."""
+"""The limit for an archive's decompressed bytes is PLAIN_BYTES + RATIO x its file size; weights hardly compress."""
 
 _READ_AT_ONCE = 64 * 1024
 _HEAD_BYTES = 64
@@ -32,12 +32,16 @@ _TAR_MAGIC = (257, b"ustar")
 _TEXTS = {"serving.properties", "config.json", "requirements.txt", "model.safetensors.index.json"}
 _TEXTS_DEPTH = 2
 _TEXTS_BYTES = 16 * TEXT_BYTES
-"""The most bytes kept of all texts together; a bundle of a thousand models has a few hundred kilobytes of them."""
+"""The limit for the bytes kept of all text files together; those of 1000 models have a few 100 kB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One entry: name as `tar` writes it (without "./"), kind, size in bytes, first bytes, and a text's content."""
+    """One entry of an archive.
+
+    `name` is the name in the tar without a leading "./", `size` is in bytes, `head` holds a file's first bytes, and
+    `text` the whole content of a known text file such as config.json (else None).
+    """
 
     name: str
     kind: Kind
@@ -48,7 +52,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The entries of an archive as far as they could be read, and the fault that ended the reading, if any."""
+    """The entries of an archive up to the fault that ended the reading, and this fault; None after a full reading."""
 
     members: tuple[Member, ...]
     fault: Fault | None
@@ -69,7 +73,7 @@ _TOO_MANY = Fault("too-many-members", f"the archive holds over {MEMBERS} entries
 
 
 def take_inventory(path: Path) -> Inventory:
-    """Return the entries of an archive, read once from front to back; a bad file is a fault, never an exception."""
+    """Return the entries of an archive, read once from front to back; a bad file becomes a fault, not an exception."""
     members: list[Member] = []
     fault: Fault | None = None
     try:
@@ -115,7 +119,7 @@ def _walk(raw: IO[bytes], compressed: int, members: list[Member]) -> None:
                     raise _HostileError(_TOO_MANY)
                 members.append(_member(tar, member, keep_text=kept < _TEXTS_BYTES))
                 kept += len(members[-1].text or b"")
-                # tarfile would keep every member in memory, with all its headers.
+                # Without this call tarfile would keep every member in memory, with all its headers.
                 tar.members.clear()
         guard.finish()
 
@@ -146,7 +150,7 @@ def _kind(info: tarfile.TarInfo) -> Kind:
 
 
 class _Guard:
-    """The decompressed stream as tarfile may read it: forward, in small pieces, up to a limit."""
+    """The decompressed stream that tarfile reads; allows only forward reads of small pieces, up to a limit in bytes."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
         self._stream = stream
@@ -164,7 +168,7 @@ class _Guard:
         return self._stream.seek(position)
 
     def read(self, size: int) -> bytes:
-        # tarfile reads a larger piece at once only for a header that claims to be huge.
+        # tarfile reads a larger piece at once only if a header states a huge size.
         if not 0 <= size <= _READ_AT_ONCE:
             raise _HostileError(_DAMAGED)
         self._check(self._stream.tell() + size)
@@ -172,7 +176,7 @@ class _Guard:
         return self._last
 
     def finish(self) -> None:
-        """Check that tarfile stopped at a proper end, then read the rest, so that gzip verifies its checksum."""
+        """Check that tarfile stopped at a block of zeros, then read the rest, so that gzip verifies its checksum."""
         # tarfile treats every bad header but the first as the end of the archive.
         if self._last.strip(b"\0"):
             raise _HostileError(_DAMAGED if len(self._last) == _BLOCK else _TRUNCATED)

@@ -1,4 +1,4 @@
-"""The keys of serving.properties that DJL Serving 0.36.0 reads and encoders need, with type and range.
+"""The keys of serving.properties that DJL Serving 0.36.0 reads and encoder models need, with type and range.
 
 Sources: DJL Serving 0.36.0, `configurations_model.md`, ModelInfo.java, PyModel.java and the properties of its Hugging
 Face handler. Keys of text generation (rolling batches, LoRA, key-value caches) are left out on purpose.
@@ -23,7 +23,7 @@ _MEGABYTES = (1, _LARGEST_INT)
 
 
 BOOLEAN = ("true", "false")
-"""The values of a boolean; Boolean.parseBoolean ignores case and silently reads any other text as false."""
+"""The values of a boolean key; Java's Boolean.parseBoolean ignores case and reads any other text as false."""
 
 
 def is_integer(value: str) -> bool:
@@ -33,9 +33,10 @@ def is_integer(value: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownKey:
-    """One key: an integer within `minimum`..`maximum`, one of `choices`, or any text if neither is given.
+    """One key of serving.properties and its allowed values.
 
-    `others` are texts allowed beside an integer, such as "max".
+    The value is an integer from `minimum` to `maximum`, one of `choices`, or any text if neither is given. `others` are
+    texts that are allowed in place of the integer, such as "max".
     """
 
     name: str
@@ -46,18 +47,18 @@ class KnownKey:
 
     @property
     def integer(self) -> bool:
-        """Return True if the server reads the value with Integer.parseInt."""
+        """Return True if the server reads the key's value with Integer.parseInt."""
         return self.minimum is not None
 
     @property
     def allowed(self) -> str:
-        """Return the allowed values in words."""
+        """Return the allowed values as text for an error message."""
         if self.minimum is not None:
             return " or ".join([f"an integer {self.minimum}-{self.maximum}", *self.others])
         return ", ".join(self.choices) if self.choices else "text"
 
     def accepts(self, value: str) -> bool:
-        """Return True if the server accepts this value and uses it unchanged."""
+        """Return True if the server accepts this value for the key and uses it unchanged."""
         if self.minimum is None or self.maximum is None:
             return self._accepts_text(value)
         if value in self.others:
@@ -80,7 +81,7 @@ TASKS = (
     "sentiment-analysis",
     "ner",
 )
-"""Tasks of encoders among those of transformers' pipelines."""
+"""The tasks of transformers' pipelines that encoder models serve."""
 
 
 def _integers(bounds: tuple[int, int], *names: str, others: tuple[str, ...] = ()) -> list[KnownKey]:
@@ -117,7 +118,7 @@ _KEYS = [
 ]
 
 KNOWN_KEYS: Mapping[str, KnownKey] = {key.name: key for key in _KEYS}
-"""Every known key by its name."""
+"""All known keys by name."""
 
 
 BATCHED_KEYS = frozenset(
@@ -146,7 +147,7 @@ BATCHED_KEYS = frozenset(
         "warm_up",
     )
 )
-"""The keys that the batching handler reads in addition to the server's; it checks their values itself."""
+"""The keys that cohost's batching handler reads in addition to the server's; the handler checks their values."""
 
 
 TRANSLATOR_KEYS = frozenset(
@@ -169,9 +170,9 @@ Sources: DJL 0.36.0, TextClassificationTranslator, TextEmbeddingTranslator, Hugg
 
 
 def nearest(key: str) -> str | None:
-    """Return the known key that is closest to a wrong one; None if none is close.
+    """Return the known key that is closest to an unknown key; None if no known key is close.
 
-    A known key with `option.` too many or missing counts as close: DJL Serving reads the two as different keys.
+    A known key with the prefix `option.` added or missing counts as close: to DJL Serving these are different keys.
     """
     for candidate in (key.removeprefix("option."), f"option.{key}"):
         if candidate in KNOWN_KEYS and candidate != key:

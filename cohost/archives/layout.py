@@ -1,11 +1,11 @@
-"""The keys of all objects in the bucket. Nothing in this module calls S3.
+"""The keys of all objects of a model store in its bucket. Nothing in this module calls S3.
 
 <prefix><generation>/<name>.tar.gz                   archives, and nothing else: ModelDataUrl points to this folder
-<prefix><generation>/models.tar.gz                   of a bundle, the one archive of all models: ModelDataUrl is this
-<prefix>removed/<generation>/<name>/<digest>         zero bytes: this content was once served under this name
+<prefix><generation>/models.tar.gz                   a bundle, the one archive of all models: ModelDataUrl is its URI
+<prefix>removed/<generation>/<name>/<digest>         zero bytes: content with this digest was served under this name
 <prefix>unfinished/<generation>                      zero bytes: this generation is not completely published yet
 <prefix>served.json                                  the served generation, and the number of earlier ones to keep
-<prefix>trial/<generation>                           zero bytes: the update that published it may still fail
+<prefix>trial/<generation>                           zero bytes: the update that published this may still fail
 <prefix>earlier/<time>/<generation>.json             the properties that an earlier generation was published from
 <prefix>rollback/<name>                              a template on its way to CloudFormation, kept for minutes
 """
@@ -19,64 +19,64 @@ from .generation import is_generation_id
 _SUFFIX = ".tar.gz"
 
 BUNDLE_NAME = "models"
-"""The name of a bundle's archive, in place of a model's name."""
+"""The name of a bundle's archive; the archive of one model has the model's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The keys below one prefix of one bucket; the prefix ends with "/"."""
+    """The layout of a model store's keys below one prefix of a bucket; the prefix ends with "/"."""
 
     bucket: str
     prefix: str
 
     def uri(self, generation: str) -> str:
-        """Return the generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
+        """Return a generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
         return f"s3://{self.bucket}/{self.archives(generation)}"
 
     def bundle_uri(self, generation: str) -> str:
-        """Return the S3 URI of a generation's bundle: ModelDataUrl where one container serves all models."""
+        """Return the S3 URI of a generation's bundle, the ModelDataUrl of a container that serves all models."""
         return f"s3://{self.bucket}/{self.archive(generation, BUNDLE_NAME)}"
 
     def generation_at(self, uri: str) -> str | None:
-        """Return the generation that an S3 URI names; None if the URI is not one of this bucket and prefix."""
+        """Return the id of the generation at an S3 URI; None if this bucket and prefix have no such generation URI."""
         start = f"s3://{self.bucket}/{self.prefix}"
         generation = uri[len(start) : -1]
         return generation if is_generation_id(generation) and uri == self.uri(generation) else None
 
     def archives(self, generation: str) -> str:
-        """Return the prefix of a generation's archives."""
+        """Return the key prefix of a generation's archives, which ends with "/"."""
         return f"{self.prefix}{generation}/"
 
     def archive(self, generation: str, name: str) -> str:
-        """Return the key of a model's archive."""
+        """Return the key of a model's archive in a generation."""
         return f"{self.archives(generation)}{name}{_SUFFIX}"
 
     def name_at(self, generation: str, key: str) -> str | None:
-        """Return the model whose archive lies at a key; None for any other object."""
+        """Return the name of the model whose archive has this key; None if the key is not that of an archive."""
         name = key[len(self.archives(generation)) : -len(_SUFFIX)]
         return name if name and "/" not in name and key == self.archive(generation, name) else None
 
     def tombstones(self, generation: str = "") -> str:
-        """Return the prefix of the marks of removed models of a generation; without one, of all generations."""
+        """Return the prefix of the marks of a generation's removed models; without a generation, of all such marks."""
         return f"{self.prefix}removed/{generation}/" if generation else f"{self.prefix}removed/"
 
     def tombstone(self, generation: str, name: str, digest: str) -> str:
-        """Return the key that marks this content as removed from a generation."""
+        """Return the key of the mark that a model with this content digest was removed from a generation."""
         return f"{self.tombstones(generation)}{name}/{digest}"
 
     def removed_at(self, generation: str, key: str) -> tuple[str, str] | None:
-        """Return the (name, digest) in the key of such a mark; None for any other object."""
+        """Return the (name, digest) in the key of a removed model's mark; None for any other key."""
         match key.removeprefix(self.tombstones(generation)).split("/"):
             case [name, digest] if name and digest:
                 return name, digest
         return None
 
     def unfinished(self, generation: str = "") -> str:
-        """Return the key that marks a generation as unfinished; without one, the prefix of these marks."""
+        """Return the key that marks a generation as unfinished; without a generation, the prefix of these marks."""
         return f"{self.prefix}unfinished/{generation}"
 
     def served(self) -> str:
-        """Return the key of the note about the generation that is served."""
+        """Return the key of the record of the served generation."""
         return f"{self.prefix}served.json"
 
     def trial(self, generation: str) -> str:
@@ -84,15 +84,15 @@ class Layout:
         return f"{self.prefix}trial/{generation}"
 
     def left(self, time: str = "", generation: str = "") -> str:
-        """Return the key of the note about a generation replaced at a time; without both, the prefix of these notes."""
+        """Return the key of the record of a generation replaced at `time`; without arguments, these records' prefix."""
         return f"{self.prefix}earlier/{time}/{generation}.json" if generation else f"{self.prefix}earlier/"
 
     def left_at(self, key: str) -> str:
-        """Return the time in the key of such a note."""
+        """Return the time in the key of a replaced generation's record."""
         return key.removeprefix(self.left()).partition("/")[0]
 
     def generation_left(self, key: str) -> str:
-        """Return the generation in the key of such a note."""
+        """Return the generation in the key of a replaced generation's record."""
         return key.removeprefix(self.left()).partition("/")[2].removesuffix(".json")
 
     def template(self, name: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Checks that weights, configuration and tokenizer in an archive are those of one model that fits the task."""
+"""Checks that an archive's weights, configuration and tokenizer form one complete model that fits the task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def weights_in(files: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names of the weight files at the root, sorted, by format; `files` are all paths."""
+    """Return the weight files at an archive's root, sorted, by format; `files` are the paths of all its files."""
     return {
         kind: names
         for kind, pattern in _FORMATS.items()
@@ -54,7 +54,10 @@ def weights_in(files: Iterable[str]) -> dict[str, list[str]]:
 
 
 def check_model(files: Files, properties: Mapping[str, str]) -> Iterator[Fault]:
-    """Yield the faults of the files that an archive holds or lacks; the values of `properties` are stripped."""
+    """Yield the faults of a model's files in an archive, missing files included.
+
+    `properties` are those of the archive's serving.properties; their values have no blanks at the ends.
+    """
     weights = weights_in(files)
     if not weights:
         yield from _check_absence(files, properties)
@@ -164,7 +167,7 @@ def _check_config(config: Member | None, task: str | None) -> Iterator[Fault]:
 
 
 def means_entailment(label: object) -> bool:
-    """Return True for a label of natural language inference that means entailment, by the rule of transformers."""
+    """Return True if a label of natural language inference means entailment, by transformers' rule: the prefix."""
     return str(label).lower().startswith("entail")
 
 
@@ -181,7 +184,7 @@ def _check_labels(config: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _object(text: bytes | None) -> dict[str, Any]:
-    """Return the JSON object in a text; empty if there is none."""
+    """Return the JSON object in a text; an empty dict if the text is not a JSON object."""
     try:
         content = json.loads(text or b"")
     except (ValueError, RecursionError):

@@ -1,8 +1,9 @@
-"""Archives with weights in them, composed inside S3: S3 copies the weights' part, and the small files are uploaded.
+"""Archives with weights inside them, composed from two pieces: a part that S3 copies, and a tail that is uploaded.
 
-A part is the beginning of an archive: gzip header and the weights as uncompressed tar members, flushed to a whole byte.
-A tail is the end: the small files, tar's end and gzip's checksum over both, so part and tail are one gzip stream
-(RFC 1951, RFC 1952). After a changed setting only a new tail is uploaded, not hundreds of megabytes.
+The part is the archive's beginning: gzip header and the weights as uncompressed tar members, flushed to a whole byte.
+The tail is the archive's end: the small files, the end of the tar, and gzip's checksum of part and tail. Together they
+are one gzip stream (RFC 1951, RFC 1952). After a changed setting only a new tail is uploaded, not hundreds of
+megabytes.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ if TYPE_CHECKING:
 
 CRC = "cohost-crc32"
 PLAIN_BYTES = "cohost-plain-bytes"
-"""User metadata of a part: the checksum and the length of its decompressed bytes."""
+"""The user metadata keys of a part's CRC-32 and of its length, both of the decompressed bytes."""
 
 _MEMBER = "/weights"
-"""A name that `pack` refuses for a file, so that the weights cannot be written as a member by mistake."""
+"""The name for the location of the weights; `pack` refuses it, so the location cannot become a member by mistake."""
 _REVISION = re.compile(r"(?P<model>[^@]+)@(?P<revision>[0-9a-f]{40})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The object in S3 that holds an archive's weights as the beginning of an archive."""
+    """The location of the S3 object that holds an archive's weights as the archive's beginning."""
 
     bucket: str
     key: str
 
 
 def with_part(files: Mapping[str, bytes], revision: Revision, bucket: str) -> dict[str, bytes]:
-    """Add the location of an archive's weights to its files, so that it counts as content like any file."""
+    """Return an archive's files and the location of its weights, so that the content digest covers the location."""
     return {**files, _MEMBER: f"{bucket}/{revision.packed}".encode()}
 
 
 def part_of(files: Mapping[str, bytes]) -> Part | None:
-    """Return the weights of an archive; None if it holds small files only."""
+    """Return the location of the weights inside an archive; None if the archive has small files only."""
     if _MEMBER not in files:
         return None
     bucket, _, key = files[_MEMBER].decode().partition("/")
@@ -49,7 +50,9 @@ def part_of(files: Mapping[str, bytes]) -> Part | None:
 
 
 def tail(files: Mapping[str, bytes], metadata: Mapping[str, str]) -> bytes:
-    """Return the end of an archive whose beginning has this metadata: small files, tar's end, and gzip's trailer.
+    """Return the tail of an archive: its small files, the end of the tar, and gzip's trailer.
+
+    `metadata` is the user metadata of the part that begins the archive.
 
     Raises:
         ArtifactError: the metadata is not that of a part.
@@ -66,10 +69,10 @@ def tail(files: Mapping[str, bytes], metadata: Mapping[str, str]) -> bytes:
 
 
 def packed_revisions(properties: Mapping[str, Any]) -> dict[str, Revision]:
-    """Return the weights that a resource's properties put inside archives, by model name.
+    """Return the revisions of the weights that a resource's `PackedWeights` puts inside archives, by model name.
 
     Raises:
-        ArtifactError: PackedWeights is not a map of `model id@revision` by model name.
+        ArtifactError: `PackedWeights` is not a map of `model id@revision` by model name.
     """
     packed = properties.get("PackedWeights", {})
     found = {name: _REVISION.fullmatch(str(text)) for name, text in packed.items()} if isinstance(packed, dict) else {}

@@ -1,7 +1,7 @@
-"""Java properties text, written and read by the rules of java.util.Properties (Java SE 17 API, method `load`).
+"""A writer and reader of Java properties text by the rules of java.util.Properties (Java SE 17 API, method `load`).
 
-DJL Serving 0.36.0 reads serving.properties through that method from a byte stream, which means ISO-8859-1.
-This module writes ASCII only, so the encoding does not matter.
+DJL Serving 0.36.0 passes serving.properties to `load` as a byte stream, which `load` decodes as ISO-8859-1. This module
+writes ASCII only, so the encoding does not matter.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _FIRST_ASTRAL = 0x10000
 
 
 def dumps(properties: Mapping[str, str]) -> str:
-    """Return properties as text: one `key=value` line each, in the given order, in ASCII, each ended by a line feed.
+    """Return properties as ASCII text: `key=value` lines in the given order, each ended by a line feed.
 
-    Only characters that Java would read otherwise are escaped. A blank at the end of a value is written as an escape
-    too, so that no editor can lose it and no reader overlooks it.
+    Only characters that Java would read differently are escaped. A space at the end of a value is written as an escape
+    too, so that no editor removes it and no reader overlooks it.
 
     Raises:
-        ArtifactError: a key is empty, or a text holds half of a surrogate pair, which is not a character.
+        ArtifactError: a key is empty, or a key or value has half of a surrogate pair, which is not a character.
     """
     return "".join(f"{_written_key(key)}={_written_value(key, value)}\n" for key, value in properties.items())
 
 
 def loads(text: str) -> dict[str, str]:
-    """Return the properties in a text; the last value of a repeated key counts, as in Java.
+    """Return the properties in a properties text; the last value of a repeated key counts, as in Java.
 
     Raises:
         ArtifactError: a Unicode escape is not followed by four hexadecimal digits.
@@ -45,10 +45,10 @@ def loads(text: str) -> dict[str, str]:
 
 
 def entries(text: str) -> list[tuple[str, str]]:
-    """Return each (key, value) line of a text in its order, repeated keys included.
+    """Return the (key, value) pairs of a properties text in the text's order, repeated keys included.
 
     Raises:
-        ArtifactError: as `loads`.
+        ArtifactError: a Unicode escape is not followed by four hexadecimal digits.
     """
     return [_entry(line) for line in _logical_lines(text)]
 
@@ -63,7 +63,7 @@ def _written_key(key: str) -> str:
             fix="name it or remove the line",
         )
     written = "".join(f"\\{c}" if c in " =:" else _written_character(key, c) for c in key)
-    # Java reads a line that starts with one of these as a comment.
+    # Java reads a line that starts with # or ! as a comment.
     return f"\\{written}" if written[0] in "#!" else written
 
 
@@ -103,7 +103,7 @@ def _written_unit(key: str, code: int) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield the lines that hold a property, without comments and empty lines; continued lines are joined."""
+    """Yield the lines of a text that hold a property; lines continued with a backslash are joined."""
     line = ""
     continued = False
     # Java checks for the end of the text before it joins lines: a backslash right before the end continues nothing.
@@ -145,7 +145,7 @@ def _key_end(line: str) -> int:
 
 def _read(text: str) -> str:
     characters = _ESCAPE.sub(_meaning, text)
-    # Java's characters are UTF-16 units: two escapes can make up one character.
+    # Java's characters are UTF-16 code units: two escapes can form one character.
     return characters.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 

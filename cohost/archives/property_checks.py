@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 BATCHED_MARK = "cohost_service.py"
-"""A file that only archives with the batching handler hold."""
+"""The name of a file that only archives with cohost's batching handler contain."""
 
-# The handler of ONNX archives reads the same keys.
+# The Python handler of ONNX archives (`onnx_service.py`) reads the same keys as the batching handler.
 _HANDLER_MARKS = frozenset({BATCHED_MARK, "onnx_service.py"})
 _ONNX_ENGINE = "OnnxRuntime"
 
@@ -29,7 +29,10 @@ _VALUE_CODES = {"engine": "unknown-engine", "option.task": "unknown-task"}
 
 
 def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
-    """Return the properties in a file as Java reads it, with values stripped of blanks, and the faults of the text."""
+    """Return the properties of a serving.properties file as Java reads it, and the faults of the file's text.
+
+    Blanks at both ends of the values are stripped.
+    """
     faults = list(_check_encoding(data))
     try:
         lines = entries(data.decode("latin-1"))
@@ -40,7 +43,10 @@ def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
 
 
 def check_properties(properties: Mapping[str, str], files: Collection[str]) -> Iterator[Fault]:
-    """Yield the faults of properties whose archive holds these regular files; values are stripped."""
+    """Yield the faults of a serving.properties.
+
+    `files` are the regular files of the same archive. The values of `properties` have no blanks at their ends.
+    """
     own_code = any(name.endswith(".py") for name in files)
     handled = BATCHED_KEYS if _HANDLER_MARKS & set(files) else frozenset()
     if properties.get("engine") == _ONNX_ENGINE:
@@ -188,7 +194,7 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
-    """Yield faults by which the server ends an asynchronous model's process or does not restart it.
+    """Yield the faults that make DJL Serving end an asynchronous model's process, or not restart a dead one.
 
     Recorded: `djl_lifecycle`, 27 and 28.
     """

@@ -1,4 +1,4 @@
-"""The effects of CloudFormation's create, update and delete on the model store."""
+"""The work for CloudFormation's create, update and delete requests on the model store in S3."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """A publisher that writes the desired models to a store, or leaves the store unchanged.
+    """The publisher of a resource's models: it writes all of them to a store, or leaves the store unchanged.
 
     Args:
         store: the store of the archives.
-        before_undo: called before an attempt is undone, so that a time limit can leave time for that.
-        before_write: called with the names of the models whose archives are about to be written; may raise.
+        before_undo: called before a failed attempt is undone, so that the caller can extend its time limit.
+        before_write: called with the names of the models whose archives are about to be written; raises to refuse.
         keep: the number of earlier generations that stay after a successful update.
         resource: the logical id of the resource whose models are published.
     """
@@ -50,10 +50,12 @@ class Publisher:
         self._resource = resource
 
     def create(self, models: Models) -> str:
-        """Publish models for a new resource and return the generation's id; a repeated event finds the earlier work.
+        """Publish the models of a new resource, and return the id of their generation (published set of archives).
+
+        If CloudFormation repeats the event, the archives of the first attempt are used.
 
         Raises:
-            ArtifactError: S3 or `before_write` refused; nothing of the attempt is left.
+            ArtifactError: S3 or `before_write` refused; no archive of this attempt is left.
         """
         self.sweep()
         desired = _digests(models)
@@ -70,10 +72,10 @@ class Publisher:
         previous: Collection[str],
         published_from: Mapping[str, Any] | None = None,
     ) -> str:
-        """Publish models in place of those that `previous` names, and return the generation's id.
+        """Publish models in place of the models that `previous` names, and return the generation's id.
 
         `current` is the generation that is served now, None if it does not lie in this store. `published_from` are the
-        properties that are noted for it if another generation takes its place.
+        resource properties to record for the current generation if another generation replaces it.
 
         Raises:
             ArtifactError: S3 or `before_write` refused; the current generation is unchanged.
@@ -84,7 +86,7 @@ class Publisher:
         others = (
             self._store.read(other)
             for other in self._store.generations()
-            # Checked first: it costs a listing and a small object, reading a generation one request per archive.
+            # Checked first, because it takes a listing and one small object; `read` takes a request per archive.
             if other != current and self._was_published_from(other, desired)
         )
         chosen = choose(desired, now, others)
@@ -94,10 +96,10 @@ class Publisher:
     def go_back(
         self, generation: str, names: Collection[str], current: str | None, published_from: Mapping[str, Any] | None
     ) -> str:
-        """Serve a stored generation unchanged and return its id; it must hold archives of all these names.
+        """Serve a stored generation unchanged, and return its id; the generation must hold archives of all `names`.
 
         Raises:
-            ArtifactError: it is not stored, or lacks one of the archives.
+            ArtifactError: the generation is not stored or lacks an archive, or S3 or `before_write` refused.
         """
         stored = self._store.models(generation)
         if missing := sorted(set(names) - set(stored)):
@@ -118,9 +120,10 @@ class Publisher:
         return generation
 
     def delete(self, generation: str) -> None:
-        """Delete the archives of a generation that lmi-cohost wrote; for a deleted resource, those of all generations.
+        """Delete a generation for CloudFormation's delete request; only archives that lmi-cohost wrote are deleted.
 
-        A generation that an update replaced stays while it is among the last ones to keep, unless it never served.
+        If the generation is the served one, its resource is deleted, and all generations with it. A generation that an
+        update replaced stays while it is among the latest earlier ones to keep, unless its update never succeeded.
         """
         history = self._store.history
         served = history.served()
@@ -144,7 +147,10 @@ class Publisher:
         _log.info("retained beside %s: %s", served.generation, ", ".join(retained) or "none")
 
     def sweep(self, keep: str | None = None) -> None:
-        """Delete generations that an earlier attempt began and could not undo; CloudFormation never got their ids."""
+        """Delete the generations, except `keep`, that an earlier attempt began and neither finished nor undid.
+
+        CloudFormation never received the ids of these generations.
+        """
         for generation in self._store.unfinished():
             if generation != keep:
                 _log.info("deleting %s, which was never finished", self._store.uri(generation))
@@ -154,7 +160,7 @@ class Publisher:
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
     def _was_published_from(self, generation: str, desired: Collection[str]) -> bool:
-        """Return True if an earlier generation had exactly these archives, or if there is no note about it."""
+        """Return True if an earlier generation had archives of exactly the desired names, or has no record."""
         properties = self._store.history.properties(generation)
         return properties is None or names_in(properties) == set(desired)
 

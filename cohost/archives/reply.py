@@ -1,4 +1,4 @@
-"""The response of a custom resource to CloudFormation, and the time limit of the work before it.
+"""The response of a custom resource to CloudFormation, and the time limit of the work before the response.
 
 Source: AWS CloudFormation user guide, "Custom resource response objects".
 """
@@ -28,10 +28,10 @@ _TIMEOUT_SECONDS = 3
 
 
 class Reply:
-    """The single answer to one event: the first one is sent, later ones are dropped.
+    """The single answer to one CloudFormation event: the first answer is sent, later answers are dropped.
 
-    `physical_id` is the id in a failed answer: the one that the resource has, or, if the resource was never created,
-    one under which a later deletion finds nothing.
+    `physical_id` is the physical id in a FAILED answer: the resource's id, or, if the resource was never created, an id
+    under which a later delete event finds no generation.
     """
 
     def __init__(self, event: Mapping[str, Any]) -> None:
@@ -42,14 +42,14 @@ class Reply:
         self._sent = False
 
     def succeed(self, physical_id: str, data: Mapping[str, str]) -> None:
-        """Report to CloudFormation that the request succeeded, with this physical id and these attributes."""
+        """Report to CloudFormation that the request succeeded, with the resource's physical id and attributes."""
         self._send({"Status": "SUCCESS", "PhysicalResourceId": physical_id, "Data": dict(data)})
 
     def fail(self, reason: str) -> None:
-        """Report to CloudFormation that the request failed, with the reason; a reason that is too long is truncated."""
+        """Report to CloudFormation that the request failed, with the reason; a long reason is truncated."""
         line = " ".join(reason.split())[:_REASON_CHARACTERS] or "unknown"
         answer = {"Status": "FAILED", "PhysicalResourceId": self.physical_id, "Reason": line}
-        # The limit counts bytes of JSON, in which one character outside ASCII takes 6 or 12.
+        # The limit counts bytes of JSON, in which one character outside ASCII takes 6 or 12 bytes.
         while len(self._body(answer)) >= _BYTES and answer["Reason"]:
             answer["Reason"] = answer["Reason"][: len(answer["Reason"]) * 3 // 4]
         self._send(answer)
@@ -58,7 +58,7 @@ class Reply:
         return json.dumps({**answer, **self._ids}).encode()
 
     def _send(self, answer: Mapping[str, object]) -> None:
-        # Held while sending: a second thread waits until the first answer has arrived, or sends its own if that failed.
+        # The lock is held while sending: a second thread waits, and sends its answer only if the first one failed.
         with self._lock:
             if self._sent:
                 _log.warning("an answer was sent already; dropped: %s", answer["Status"])
@@ -84,17 +84,17 @@ def _put(url: str, body: bytes) -> None:
 
 
 class LambdaContext(Protocol):
-    """The part of Lambda's context object that is used here."""
+    """The part of Lambda's context object that `Deadline` uses."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the milliseconds until Lambda ends the run."""
+        """Return the milliseconds until Lambda ends this run of the function."""
 
 
 class Deadline:
-    """The moments at which a run stops working, stops undoing, and sends its answer without further waiting.
+    """The time limits of one run of the Lambda function, each in seconds before Lambda ends the run.
 
-    Each is given in seconds before the end of the run: work stops at `work`, undoing at `undo`, and at `answer` the
-    answer is sent even if a call still hangs. CloudFormation waits an hour for an answer that never comes.
+    Work stops at `work` and undoing at `undo`; at `answer` the answer to CloudFormation is sent even if a call still
+    hangs. CloudFormation waits an hour for an answer that never comes.
     """
 
     def __init__(self, context: LambdaContext, *, work: float = 10.0, undo: float = 6.0, answer: float = 5.0) -> None:
@@ -105,11 +105,11 @@ class Deadline:
 
     @property
     def seconds_to_answer(self) -> float:
-        """Return the seconds from now until the answer must be sent; 0 if that is past."""
+        """Return the seconds from now until the answer must be sent; 0 if that moment is past."""
         return max(0.0, self._remaining() / 1000 - self._answer)
 
     def check(self) -> None:
-        """Raise ArtifactError if it is time to stop."""
+        """Raise ArtifactError if the time limit for work, or after `allow_undo` for undoing, has passed."""
         if self._remaining() / 1000 < self._kept:
             raise ArtifactError(
                 "publishing-too-slow",
@@ -119,10 +119,10 @@ class Deadline:
             )
 
     def allow_undo(self) -> None:
-        """Move the time to stop from `work` to `undo`, so that an attempt can be undone."""
+        """Replace the limit `work` by the limit `undo`, so that a failed attempt can be undone."""
         if self._kept < math.inf:
             self._kept = self._undo
 
     def expire(self) -> None:
-        """Make every later `check` raise, also while undoing."""
+        """Make every later call of `check` raise, also during undoing."""
         self._kept = math.inf

@@ -1,4 +1,4 @@
-"""The properties in CloudFormation's event, checked and converted to the publisher's input."""
+"""Checks of the resource properties in CloudFormation's event, and their conversion to the publisher's input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ARCHIVES, BUNDLE = "archives", "bundle"
-"""Values of `Layout`: one archive per model, or one of all models."""
+"""The values of the property `Layout`: one archive per model, or one archive of all models."""
 
 
 _PREFIX = re.compile(r"(?!.*(?:^|/)\.{1,2}/)(?:[^/\s]+/)+")
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,2}")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The bucket and prefix of the store; the prefix ends with "/"."""
+    """The S3 bucket and prefix of the model store; the prefix ends with "/"."""
 
     bucket: str
     prefix: str
@@ -38,7 +38,7 @@ def place_of(properties: Mapping[str, Any]) -> Place:
     """Return the bucket and prefix of the store that a resource's properties name.
 
     Raises:
-        ArtifactError: Bucket or Prefix is missing or not usable.
+        ArtifactError: `Bucket` or `Prefix` is missing, or has a value that is not allowed.
     """
     _raise(_place_faults(properties))
     return Place(bucket=properties["Bucket"], prefix=properties["Prefix"])
@@ -48,7 +48,7 @@ def is_bundle(properties: Mapping[str, Any]) -> bool:
     """Return True if `Layout` requests one archive of all models.
 
     Raises:
-        ArtifactError: Layout has a value that is unknown to this version.
+        ArtifactError: `Layout` is neither "archives" nor "bundle".
     """
     layout = properties.get("Layout", ARCHIVES)
     if layout not in {ARCHIVES, BUNDLE}:
@@ -57,10 +57,10 @@ def is_bundle(properties: Mapping[str, Any]) -> bool:
 
 
 def kept_in(properties: Mapping[str, Any]) -> int:
-    """Return the number of earlier generations to keep, from `KeepGenerations`; 0 if that is left out.
+    """Return the number of earlier generations to keep: the property `KeepGenerations`, 0 by default.
 
     Raises:
-        ArtifactError: it is not a number from 0 to 99.
+        ArtifactError: `KeepGenerations` is not a number from 0 to 99.
     """
     text = str(properties.get("KeepGenerations", "0"))
     if not _NUMBER.fullmatch(text):
@@ -69,10 +69,12 @@ def kept_in(properties: Mapping[str, Any]) -> int:
 
 
 def pinned_in(properties: Mapping[str, Any]) -> str | None:
-    """Return the stored generation that `Generation` names; None if it is left out, so that models are published.
+    """Return the id of the stored generation to serve: the property `Generation`; None if it is left out.
+
+    Without this property, the resource's models are published.
 
     Raises:
-        ArtifactError: it is not the id of a generation.
+        ArtifactError: `Generation` does not have the form of a generation's id.
     """
     pinned = properties.get("Generation")
     if pinned is not None and not (isinstance(pinned, str) and is_generation_id(pinned)):
@@ -81,11 +83,11 @@ def pinned_in(properties: Mapping[str, Any]) -> str | None:
 
 
 def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
-    """Return the files of each archive to publish, by its name: a model's, or that of the bundle of all models.
+    """Return the files of each archive to publish, by archive name: the model's name, or `models` for a bundle.
 
     Raises:
-        ArtifactError: as `models_of` and `is_bundle`, or a model of a bundle could not be loaded, so that the server
-            would serve none of them.
+        ArtifactError: the properties are not valid (`models_of`, `is_bundle`), or a bundle has a model that the server
+            could not load, so that it would serve none of the models.
     """
     models = models_of(properties)
     if not is_bundle(properties):
@@ -99,7 +101,8 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
     """Return the files of each model, by model name.
 
     Raises:
-        ArtifactError: models, their properties or requirements are not valid; the text names all faults.
+        ArtifactError: a model's name, properties, requirements, handler, wheels or weights are not valid. The text
+            names all faults in the form of the properties together.
     """
     _raise(_model_faults(properties))
     requirements, handlers = properties.get("Requirements", {}), properties.get("Handlers", {})
@@ -120,7 +123,9 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 
 
 def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
-    """Return the pushed weights that each model needs, by model name, without models that have other weights.
+    """Return the revision of the pushed weights that a model's container fetches, by model name.
+
+    Models with weights from another source are left out.
 
     `properties` must have passed `models_of`.
     """
@@ -129,7 +134,7 @@ def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
 
 
 def names_in(properties: object) -> frozenset[str]:
-    """Return the names of the archives that a resource's former properties name; these are not checked."""
+    """Return the names of the archives that a resource's properties request; the properties may be invalid."""
     models = properties.get("Models") if isinstance(properties, dict) else None
     if isinstance(properties, dict) and properties.get("Layout") == BUNDLE:
         return frozenset({BUNDLE_NAME})
@@ -137,7 +142,7 @@ def names_in(properties: object) -> frozenset[str]:
 
 
 def _code(model: str, handler: str) -> Mapping[str, bytes]:
-    """Return the code of a handler named `name@version`; the version lets CloudFormation see a change of the code."""
+    """Return the files of the handler `name@version`; the version lets CloudFormation detect a change of the code."""
     name, _, version = handler.partition("@")
     if (here := handler_version(name)) != version:
         raise ArtifactError(

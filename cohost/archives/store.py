@@ -1,4 +1,4 @@
-"""The models published in S3, generation by generation."""
+"""The store of published models in S3, organised in generations (published sets of archives)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class ModelStore:
-    """The generations below one prefix of a bucket; the prefix ends with "/".
+    """The store of all generations below one prefix of a bucket; the prefix ends with "/".
 
-    `checkpoint` is called before each request to S3 and may raise, so that a caller's time limit is kept.
-    All methods raise ArtifactError if S3 refuses, and MissingBucketError if the bucket does not exist.
+    `checkpoint` is called before each request to S3 and raises to stop the work, so that a time limit is kept.
+    All methods raise ArtifactError if S3 refuses a request, and MissingBucketError if the bucket does not exist.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class ModelStore:
         self.history = History(self._bucket, self._layout)
 
     def uri(self, generation: str) -> str:
-        """Return the generation's S3 URI: SageMaker's ModelDataUrl of a multi-model endpoint."""
+        """Return a generation's S3 URI, which is the ModelDataUrl of a multi-model endpoint."""
         return self._layout.uri(generation)
 
     def bundle_uri(self, generation: str) -> str:
-        """Return the S3 URI of a generation's bundle: ModelDataUrl where one container serves all models."""
+        """Return the S3 URI of a generation's bundle, the ModelDataUrl of a container that serves all models."""
         return self._layout.bundle_uri(generation)
 
     def generation_at(self, uri: str) -> str | None:
-        """Return the generation that a URI names; None if it does not lie in this store."""
+        """Return the id of the generation at an S3 URI; None if the URI is not that of a generation of this store."""
         return self._layout.generation_at(uri)
 
     def generations(self) -> tuple[str, ...]:
-        """Return the ids of all generations of which objects or marks exist, sorted."""
+        """Return the sorted ids of all generations that have archives or marks of removed models."""
         found = {
             *self._bucket.folders(self._layout.prefix),
             *self._bucket.folders(self._layout.tombstones()),
@@ -56,11 +56,11 @@ class ModelStore:
         return tuple(sorted(filter(is_generation_id, found)))
 
     def models(self, generation: str) -> dict[str, str]:
-        """Return the content digest of each model in a generation, by name, without objects that others wrote."""
+        """Return the content digest of each archive in a generation by model name, if lmi-cohost wrote the archive."""
         return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
 
     def read(self, generation: str) -> Generation:
-        """Return the contents of a generation; empty if it does not exist."""
+        """Return the contents of a generation; they are empty if the generation does not exist."""
         named = {
             key: name
             for key in self._bucket.keys(self._layout.archives(generation))
@@ -76,13 +76,13 @@ class ModelStore:
         )
 
     def add(self, generation: str, name: str, files: Mapping[str, bytes]) -> str:
-        """Publish one more model into an existing generation and return its content digest.
+        """Publish one more model into an existing generation, and return the archive's content digest.
 
-        A model that already has the same content is unchanged.
+        If the generation already has the model with the same content, nothing is written.
 
         Raises:
-            ArtifactError: the generation does not exist, or the name has or had other content in it, which the endpoint
-            may still have loaded.
+            ArtifactError: the generation does not exist, holds a bundle, or has or had other content under this name,
+                which the endpoint may still have loaded.
         """
         digest = content_digest(files)
         found = self.read(generation)
@@ -110,7 +110,11 @@ class ModelStore:
         return digest
 
     def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
-        """Write the archive of one model to a key without an object; writing the same files again is not an error."""
+        """Write the archive of one model into a generation, unless the archive is there already.
+
+        Raises:
+            OccupiedError: the archive's key has an object of other content.
+        """
         key, digest = self._layout.archive(generation, name), content_digest(files)
         if part_of(files) is None:
             self._bucket.put_archive(key, pack(files), digest)
@@ -119,35 +123,38 @@ class ModelStore:
         _log.info("wrote %s%s.tar.gz", self.uri(generation), name)
 
     def remove(self, generation: str, models: Mapping[str, str]) -> None:
-        """Remove models (digest by name) from a generation, and leave marks of the content that they had."""
-        # The marks come first: if the run stops in between, a later deploy must not reuse the name for other content.
+        """Remove models (digest by name) from a generation, and leave a mark with each removed digest."""
+        # The marks are written first: if the run stops before the deletion, no later deploy may reuse the names.
         for name, digest in models.items():
             self._bucket.put_mark(self._layout.tombstone(generation, name, digest))
         self._delete([self._layout.archive(generation, name) for name in models])
 
     def take_back(self, generation: str, models: Mapping[str, str]) -> None:
-        """Undo `put`: remove those of the models (digest by name) that lie there with exactly that digest."""
+        """Undo `put`: remove each of the models (digest by name) whose archive has exactly this digest."""
         keys = {self._layout.archive(generation, name): name for name in models}
-        # For a key that is not there, S3 answers 403 to a role that may list only below a prefix; so list first.
+        # HeadObject of a missing key is answered with 403 if the role may list only below a prefix; so list first.
         there = [key for key in self._bucket.keys(self._layout.archives(generation)) if key in keys]
         found = {keys[key]: digest for key, digest in self._bucket.digests(there).items()}
         self.remove(generation, {name: digest for name, digest in found.items() if digest == models[name]})
 
     def begin(self, generation: str) -> None:
-        """Mark a new generation as unfinished, before anything of it is written."""
+        """Mark a new generation as unfinished, before its first archive is written."""
         self._bucket.put_mark(self._layout.unfinished(generation))
 
     def finish(self, generation: str) -> None:
-        """Remove the mark: the generation is complete."""
+        """Remove a generation's mark as unfinished, because all its archives are written."""
         self._bucket.delete([self._layout.unfinished(generation)])
 
     def unfinished(self) -> tuple[str, ...]:
-        """Return the generations that were begun and never finished, sorted."""
+        """Return the sorted ids of the generations that are marked as unfinished."""
         prefix = self._layout.unfinished()
         return tuple(sorted(filter(is_generation_id, (key[len(prefix) :] for key in self._bucket.keys(prefix)))))
 
     def delete_all(self) -> None:
-        """Delete every generation, and the note about the served one last, so that a repeat finds the rest."""
+        """Delete every generation.
+
+        The served generation and its record go last, so that a repeated call finds what is left.
+        """
         served = self.history.served()
         known = {*self.generations(), *self.history.left()} - ({served.generation} if served else set())
         for generation in sorted(known):
@@ -157,7 +164,7 @@ class ModelStore:
             self.delete(served.generation)
 
     def delete(self, generation: str) -> None:
-        """Delete all objects of a generation that lmi-cohost wrote; other objects stay and are logged."""
+        """Delete a generation's archives, marks and records; objects not written by lmi-cohost stay and are logged."""
         keys = self._bucket.keys(self._layout.archives(generation))
         digests = self._bucket.digests([key for key in keys if self._layout.name_at(generation, key)])
         ours = [key for key in keys if digests.get(key, FOREIGN) != FOREIGN]

@@ -1,4 +1,4 @@
-"""Checks that find the faults of a model archive before an endpoint loads it."""
+"""Checks that find the faults of a model archive before an endpoint loads the archive."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PACK = "pack it with `tar -czf model.tar.gz -C folder .`"
 
 
 def verify(path: Path) -> list[Fault]:
-    """Return every fault of an archive of any origin; without faults, a multi-model endpoint can load it.
+    """Return every fault of an archive of one model; an archive without faults can be loaded by a multi-model endpoint.
 
-    The file may be hostile: nothing is extracted, memory and time are bounded, and names are printed escaped. Weights
-    are not read into memory.
+    The file may be hostile: no file is extracted, memory and time are bounded, and names are escaped in messages.
+    Weights are not read into memory.
     """
     members, faults = _readable(path, _PACK)
     if not members:
@@ -43,20 +43,24 @@ def verify(path: Path) -> list[Fault]:
 
 
 def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
-    """Return the members of an archive and their faults; no members if a fault prevents further checks."""
+    """Return an archive's members, and the faults of the archive's form.
+
+    The members are empty if a fault prevents further checks.
+    """
     inventory = take_inventory(path)
     faults = [inventory.fault] if inventory.fault else []
     if not inventory.members:
         return (), faults or [Fault("no-files", "the archive holds nothing", pack)]
     faults += _check_members(inventory.members)
-    # Files that seem to be missing may lie behind the point where reading ended.
+    # After a fault, files that seem to be missing may lie behind the point where reading ended.
     return (() if inventory.fault else inventory.members), faults
 
 
 def verify_bundle(path: Path) -> list[Fault]:
-    """Return every fault of an archive with one folder per model; without faults, a server starts with all of them.
+    """Return every fault of a bundle, an archive with one folder per model.
 
-    The limits of `verify` apply. Messages name the folder.
+    A server can start with all models of a bundle without faults. The limits of `verify` for memory and time apply.
+    The messages name the folder.
     """
     members, faults = _readable(path, _PACK_BUNDLE)
     if not members:
@@ -79,7 +83,7 @@ def verify_bundle(path: Path) -> list[Fault]:
 
 
 def _same_names(folders: Iterable[str]) -> Iterator[Fault]:
-    """Yield folders that get the same model name, which ends the server at start (DJL Serving 0.36.0, recording 29)."""
+    """Yield a fault per model name that several folders get; it ends DJL Serving 0.36.0 at its start (recording 29)."""
     named: defaultdict[str, list[str]] = defaultdict(list)
     for folder in sorted(folders):
         named[server_name(folder)].append(folder)
@@ -99,7 +103,7 @@ def _check_folder(files: Mapping[str, Member]) -> Iterator[Fault]:
 def startup_faults(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[ArtifactError]:
     """Yield one error per fault that would keep a server from starting with these models (files by model name).
 
-    A model that fails at start-up ends the server, and all other models with it (DJL Serving 0.36.0, recording 15).
+    A model that fails to load at start-up ends the server with all its models (DJL Serving 0.36.0, recording 15).
     """
     for model, files in models.items():
         for fault in _check_contents({name: _in_memory(name, data) for name, data in files.items()}):
@@ -138,7 +142,10 @@ def _check_members(members: Sequence[Member]) -> Iterator[Fault]:
 
 
 def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
-    """Return the prefix below which a model lies, "" for the archive's root, and the faults of that place."""
+    """Return the folder of an archive that holds its serving.properties, and the faults of that location.
+
+    The folder ends with "/"; it is "" for the archive's root, the only correct location.
+    """
     homes = sorted(
         {
             member.name.removesuffix(_PROPERTIES)

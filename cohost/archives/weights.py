@@ -1,11 +1,11 @@
-"""The keys of weights that were pushed to S3, and the way an archive's properties name them.
+"""The S3 keys of pushed weights, and the references to them in an archive's properties.
 
 weights/<model id>/<revision>/<file>        the model's files, which the container fetches
-manifests/<model id>/<revision>.json        written after all files, so an incomplete upload has none
+manifests/<model id>/<revision>.json        written after all files, so an incomplete upload has no manifest
 packed/<model id>/<revision>.part           the same files as the beginning of an archive (packed.py)
 
-The bucket's name holds the account id, which is not known when a template is written. Properties therefore hold
-`s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the name.
+The bucket's name contains the account id, which is not known when a template is written. Properties therefore contain
+`s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the bucket's name.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ _BELOW_WEIGHTS = re.compile(rf"{WEIGHTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision
 
 @dataclass(frozen=True, order=True)
 class Revision:
-    """One revision of one model, from which all its keys are made; `revision` is a commit of 40 hex digits."""
+    """One revision of one model, from which the keys of its weights follow; `revision` is a commit's 40 hex digits."""
 
     model_id: str
     revision: str
 
     @property
     def prefix(self) -> str:
-        """Return the prefix of the files; it ends with "/"."""
+        """Return the key prefix of the model's files; it ends with "/"."""
         return f"{WEIGHTS}{self.model_id}/{self.revision}/"
 
     @property
     def manifest(self) -> str:
-        """Return the key of the manifest, which exists only if all files are there."""
+        """Return the key of the manifest, an object that exists only if all files were uploaded."""
         return f"{MANIFESTS}{self.model_id}/{self.revision}{_SUFFIX}"
 
     @property
     def packed(self) -> str:
-        """Return the key of the same files as the beginning of an archive."""
+        """Return the key of the object that holds the model's files as the beginning of an archive."""
         return f"{PACKED}{self.model_id}/{self.revision}.part"
 
     @property
     def location(self) -> str:
-        """Return the value of `option.model_id` before the bucket's name is filled in."""
+        """Return the value of `option.model_id` with the placeholder for the bucket's name."""
         return f"s3://{PLACEHOLDER}/{self.prefix}"
 
     def uri(self, bucket: str) -> str:
-        """Return the S3 URI of the files in a bucket."""
+        """Return the S3 URI of the model's files in a bucket."""
         return f"s3://{bucket}/{self.prefix}"
 
     def __str__(self) -> str:
@@ -69,26 +69,29 @@ class Revision:
 
 
 def revision_in(properties: Mapping[str, str]) -> Revision | None:
-    """Return the pushed weights that properties name before the bucket's name is filled in; None for other weights."""
+    """Return the revision whose pushed weights `option.model_id` names with the placeholder of the bucket's name.
+
+    None if `option.model_id` names other weights.
+    """
     return _parsed(_LOCATION, properties.get(MODEL_ID, ""))
 
 
 def revision_at(uri: str, bucket: str) -> Revision | None:
-    """Return the pushed weights that an archive's `option.model_id` names; None for any other location."""
+    """Return the revision whose pushed weights an archive's `option.model_id` names; None for any other location."""
     below = uri.removeprefix(f"s3://{bucket}/")
     return None if below == uri else revision_of_key(below)
 
 
 def revision_of_key(key: str) -> Revision | None:
-    """Return the revision that an object belongs to, as a file, manifest or part; None for any other object."""
+    """Return the revision that an object belongs to, as file, manifest or packed part; None for any other key."""
     return _parsed(_BELOW_WEIGHTS, key) or _parsed(_MANIFEST, key) or _parsed(_PART, key)
 
 
 def with_bucket(properties: Mapping[str, str], bucket: str | None) -> dict[str, str]:
-    """Return the properties with the bucket's name filled in where they have the placeholder.
+    """Return properties with the bucket's name in place of the placeholder in `option.model_id`.
 
     Raises:
-        ArtifactError: they have it, and no bucket is given.
+        ArtifactError: the properties have the placeholder, and no bucket is given.
     """
     if revision_in(properties) is None:
         return dict(properties)

@@ -1,4 +1,4 @@
-"""The ids of the checks that run at every synth: warnings can be acknowledged, errors stop a deploy."""
+"""The ids of the checks that run at every `cdk synth`: warnings can be acknowledged, errors stop a deploy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The rules between sections of a catalog: settings that are each allowed but not in combination.
+"""Checks between the sections of a catalog, for settings that are each allowed but not in combination.
 
-Each check yields a fault per value to change.
+Each check yields one fault per value that the user has to change.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _UNITS: Final[Mapping[Metric, str]] = {"concurrency": "calls at a time", "invoca
 
 
 def check_catalog(catalog: Catalog) -> Catalog:
-    """Return a catalog that satisfies the rules between its sections, and reject any other.
+    """Return the given catalog if its sections do not contradict each other.
 
-    `load_catalog` has already checked a catalog from a file. This check is for catalogs made or changed in memory, and
-    for stacks, which deploy only checked catalogs.
+    `load_catalog` has already checked a catalog from a file. This check is for catalogs that were made or changed in
+    memory, and for stacks, which deploy only checked catalogs.
 
     Raises:
-        CatalogError: settings contradict each other; one line per fault.
+        CatalogError: settings contradict each other; the text has one line per fault.
     """
     if faults := [*name_faults(catalog.models), *catalog_faults(catalog)]:
         raise CatalogError.gathered(faults)
@@ -45,7 +45,7 @@ def check_catalog(catalog: Catalog) -> Catalog:
 
 
 def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield every fault between the sections of a catalog."""
+    """Yield every fault of settings that contradict each other, except those of model names (`name_faults`)."""
     yield from scaling_faults(catalog)
     yield from _design_faults(catalog.designs, catalog.models)
     yield from _expiry_faults(catalog)
@@ -57,10 +57,10 @@ def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def name_faults(models: object) -> Iterator[CatalogError]:
-    """Yield a fault for each model name that S3, SageMaker or DJL would reject or confuse with another name.
+    """Yield a fault for each model name that S3, SageMaker or DJL Serving would reject or confuse with another name.
 
-    Every remaining name is also unique on the server (`server_name`): of all characters that the server turns into `_`,
-    only the hyphen is allowed.
+    Every name without a fault is also unique on the server (`server_name`): of all characters that the server turns
+    into `_`, only the hyphen is allowed in a name.
     """
     seen: dict[str, str] = {}
     for name in models if isinstance(models, Mapping) else ():
@@ -77,7 +77,7 @@ def name_faults(models: object) -> Iterator[CatalogError]:
 
 
 def scaling_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield a fault for each setting of scaling or topology that contradicts the others."""
+    """Yield a fault for each setting of `scaling` or of the topology that contradicts another setting."""
     yield from _topology_faults(catalog.endpoint)
     if (scaling := catalog.scaling) is None:
         return
@@ -88,7 +88,7 @@ def scaling_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _topology_faults(endpoint: Endpoint) -> Iterator[CatalogError]:
-    """Yield the endpoint's keys that the chosen topology does not read."""
+    """Yield a fault for each key of `endpoint` that the topology does not read, and for a name that is too long."""
     if endpoint.topology == MULTI_MODEL:
         fixes = {"copy_count": "write initial_instance_count"}
         other = SCALE_TO_ZERO
@@ -109,7 +109,7 @@ def _topology_faults(endpoint: Endpoint) -> Iterator[CatalogError]:
 
 
 def _unused(field: str, beside: str, allowed: str, fix: str = "take it out") -> CatalogError:
-    """Return the fault of a setting that another setting makes ineffective."""
+    """Return the fault of a setting that has no effect because of another setting, `beside`."""
     return CatalogError("setting-unused", field, f"has no effect with {beside}", allowed=allowed, fix=fix)
 
 
@@ -198,7 +198,7 @@ def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
 
 
 def _deployment_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield sizes that do not fit the strategy or the number of instances, and rollback alarms that are off."""
+    """Yield the faults of `deployment`: sizes and waits that do not fit, and rollback alarms that are off."""
     guardrails = catalog.deployment
     if guardrails is None:
         return
@@ -253,7 +253,7 @@ def _size_faults(guardrails: Guardrails, instances: int) -> Iterator[CatalogErro
 
 
 def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
-    """Yield waits that the strategy does not read, and a time limit that is shorter than the waits."""
+    """Yield a fault for each wait that the strategy does not read, and for a time limit shorter than the waits."""
     waits = ["wait_interval_in_seconds"] if guardrails.strategy in SIZES else []
     waits += ["termination_wait_in_seconds"] if guardrails.strategy != "rolling" else []
     for key in ("wait_interval_in_seconds", "termination_wait_in_seconds"):
@@ -271,7 +271,10 @@ def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
 
 
 def _weights_key_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield a key of weights without a bucket of the user's own: that of the weights' stack has `storage.kms_key`."""
+    """Yield a fault for `storage.weights_kms_key` if no weights lie in a bucket of the user's own.
+
+    The bucket of lmi-cohost's own weights stack is encrypted with `storage.kms_key`.
+    """
     storage = catalog.storage
     elsewhere = any(entry.model_id.startswith("s3://") for entry in catalog.models.values())
     if storage.weights_kms_key is not None and storage.weights_bucket is None and not elsewhere:
@@ -284,7 +287,7 @@ def _weights_key_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _expiry_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield a scaling bound that would keep instances running, and billed, after the endpoint has expired."""
+    """Yield a fault if a lower scaling bound would keep instances billed after the endpoint has expired."""
     scaling = catalog.scaling
     if catalog.expires is None or catalog.endpoint.topology != SCALE_TO_ZERO or scaling is None:
         return
@@ -299,7 +302,7 @@ def _expiry_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[CatalogError]:
-    """Yield the worker bounds that would let the server stop workers of a batched model.
+    """Yield a fault for each setting that would let the server stop workers of a model with `handler: batched`.
 
     When DJL Serving 0.36.0 stops an asynchronous worker above the minimum, it starts the worker's process again: the
     process keeps its weights in memory and receives no calls, or the model fails (recorded: `djl_lifecycle`, 28).
@@ -323,7 +326,7 @@ def _worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[CatalogError]:
 
 
 def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[CatalogError]:
-    """Yield overrides for models that are not in the catalog, and bounds with min above max."""
+    """Yield the faults of `designs`: overrides for models that are not in the catalog, and crossed bounds."""
     onnx = None if designs is None else designs.cpu_onnx
     for name in () if onnx is None else onnx.overrides:
         if name not in models:
@@ -343,10 +346,10 @@ def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator
 
 
 def package_faults(models: Mapping[str, Sequence[str]], *, bundled: bool = False) -> Iterator[CatalogError]:
-    """Yield the packages and wheels that cannot be installed together on one server.
+    """Yield a fault for each package or wheel that cannot be installed together with the others on one server.
 
-    All models of a server share one Python, so the version installed last is used by all of them. `bundled` is true if
-    they also share one archive.
+    `models` are the entries of `packages` by model name. All models of a server share one Python, so all use the
+    version that was installed last. `bundled` is true if the models also share one archive.
     """
     seen: dict[str, tuple[str, str]] = {}
     for model, texts in models.items():

@@ -1,4 +1,4 @@
-"""Pydantic's errors as faults of a catalog: field, problem, allowed values, fix."""
+"""Conversion of pydantic's validation errors to faults of a catalog: field, problem, allowed values, fix."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SHOWN_CHARACTERS = 80
 
 
 def faults_of(error: ValidationError, root: type[BaseModel], fields: Container[str]) -> Iterator[CatalogError]:
-    """Yield one fault per error, in pydantic's order.
+    """Yield one catalog fault per error in a ValidationError, in pydantic's order.
 
     Args:
-        error: pydantic's.
-        root: the model that was validated against.
-        fields: the dotted paths of all values that were given.
+        error: the ValidationError.
+        root: the pydantic class of the validated data.
+        fields: the dotted paths of all values that the catalog file states.
     """
     seen: set[Location] = set()
     for detail in error.errors(include_url=False):
-        # `[key]` is pydantic's mark for a mapping's key; the file has no such level.
+        # `[key]` in a location is pydantic's mark for a mapping's key; the catalog file has no such level.
         location = tuple(part for part in detail["loc"] if part != "[key]")
         if detail["type"] != "missing" and _dotted(location) not in fields:
-            # The file has no level for the members of a union either; the errors of all members are about the same
-            # value.
+            # The catalog file has no level for the members of a union either; the errors of all members are about the
+            # same value.
             location = location[:-1]
             if location in seen:
                 continue
@@ -91,19 +91,19 @@ def _allowed(root: type[BaseModel], location: Location) -> str:
     model = _model_at(root, location)
     if model is not None:
         return ", ".join(field.alias or name for name, field in model.model_fields.items())
-    # An item of a mapping or list: the allowed values are described at the mapping or list itself.
+    # The location is an item of a mapping or list, where the allowed values are described.
     return _allowed(root, location[:-1]) if location else "a mapping"
 
 
 def _model_at(root: type[BaseModel], location: Location) -> type[BaseModel] | None:
-    """Return the settings class that the value at this location is read into; None for plain values."""
+    """Return the pydantic class for the value at a location; None for a plain value such as a number."""
     current: Any = root
     for part in location:
         if _is_model(current):
             info = _field(current, part)
             current = info.annotation if info else None
         else:
-            # An item of a mapping: its type is the last argument of dict[str, …].
+            # The part is an item of a mapping: the item's type is the last argument of dict[str, …].
             current = get_args(current)[-1] if get_args(current) else None
         if get_origin(current) in {Union, UnionType}:
             current = next((arg for arg in get_args(current) if _is_model(arg)), None)

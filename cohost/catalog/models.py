@@ -1,7 +1,7 @@
-"""The models of a catalog: the endpoint, the models on it and all sections, as frozen objects.
+"""The pydantic classes of a catalog: the endpoint, the models on it and all sections, as frozen objects.
 
-Keys have the names that AWS (`initial_instance_count`, `inference_ami_version`) and DJL Serving (`required_memory_mb`,
-`gpu.minWorkers`) use. Each field's description is the "allowed" part of its error messages.
+The catalog's keys have the names that AWS (`initial_instance_count`, `inference_ami_version`) and DJL Serving
+(`required_memory_mb`, `gpu.minWorkers`) use. Each field's description is the "allowed" part of its error messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RouteTable = Annotated[str, Field(pattern=f"^rtb-{_ID}")]
 
 
 class Endpoint(Settings):
-    """The SageMaker endpoint and the instances behind it.
+    """The catalog's section `endpoint`: the SageMaker endpoint, its instances and its server image.
 
     Limits of name, time-outs and environment are SageMaker's (API reference: CreateEndpoint, ProductionVariant,
     ContainerDefinition).
@@ -83,11 +83,11 @@ class Endpoint(Settings):
 
 
 class Network(Settings):
-    """The VPC of the containers, and their network isolation.
+    """The catalog's section `network`: the VPC of the containers, and their network isolation.
 
-    All ids must be stated, because a synth makes no AWS calls. The catalog also has to state two facts that no id
-    shows: if the subnets have a route to the internet, and how the containers reach S3. Limits are SageMaker's (API
-    reference: VpcConfig).
+    All ids must be stated, because `cdk synth` makes no AWS calls. The catalog also has to state two facts that an id
+    does not show: if the subnets have a route to the internet, and how the containers reach S3. The limits are
+    SageMaker's (API reference: VpcConfig).
     """
 
     vpc: str | None = Field(default=None, pattern=f"^vpc-{_ID}", description="vpc- and 8 or 17 hexadecimal digits")
@@ -139,9 +139,10 @@ class Network(Settings):
 
 
 class DeviceSettings(Settings):
-    """Workers on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
+    """The workers of a model on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
 
-    Both bounds are always written, because DJL Serving's documentation and code disagree on the default.
+    Both bounds are always written to serving.properties, because DJL Serving's documentation and code disagree on their
+    defaults.
     """
 
     min_workers: Workers = Field(default=1, alias="minWorkers", description="1 to 64 workers")
@@ -160,27 +161,27 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """Workers on GPUs, and the required GPU memory if it differs from the required host memory."""
+    """The workers of a model on GPUs, and its required GPU memory in MiB if not the same as the host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-# Without the keys that the server itself reads too, which stand beside `batched`.
+# The keys that the server itself reads too are excluded: the catalog has them beside `batched`, not below it.
 _OF_THE_SERVER = {"cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "reserved_memory_mb"}
 _RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name not in _OF_THE_SERVER}
 
 
 def _number(name: str, unit: str) -> Any:  # a field of any type
-    """Return the field of a number with the handler's limits."""
+    """Return the field of a number, described by the limits that the batching handler has for it."""
     least, most = _RANGES[name]
     return Field(default=None, description=f"{least} to {most} {unit}")
 
 
 class BatchedSettings(Settings):
-    """Settings of `handler: batched`. A key that is left out has the handler's default.
+    """The settings of a model with `handler: batched`; a key that is left out has the handler's default.
 
-    Lengths and sizes are in tokens including padding; a sequence is a text, a pair, or a text with the hypothesis of
-    one label.
+    Lengths and sizes are in tokens including padding. A sequence is one input of the model: a text, a pair of texts, or
+    a text with the hypothesis of one label.
     """
 
     max_length: int | Auto | None = _number("max_length", "tokens, or auto: what the model can take")
@@ -223,7 +224,7 @@ class BatchedSettings(Settings):
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> BatchedSettings:
-        """Reject combinations that the handler would reject when it loads the model."""
+        """Reject combinations of settings that the batching handler would reject when it loads the model."""
         if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
             refuse(
                 "settings-conflict",
@@ -247,7 +248,7 @@ class BatchedSettings(Settings):
 
 
 class ModelEntry(ModelSource):
-    """One model: the source of its weights, its task, and its settings for DJL Serving."""
+    """One model's entry in a catalog: the source of its weights, its task, and its settings for DJL Serving."""
 
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
     handler: Literal["stock", "batched"] = Field(default="stock", description="stock or batched")
@@ -282,7 +283,7 @@ class ModelEntry(ModelSource):
 
 
 class Catalog(WeightsSettings):
-    """One endpoint and its models, in the order of the file."""
+    """The whole catalog: one endpoint, its models in the order of the file, and all other sections."""
 
     endpoint: Endpoint
     termination_protection: bool = Field(default=False, description="true or false")
@@ -309,12 +310,12 @@ class Catalog(WeightsSettings):
     @model_validator(mode="before")
     @classmethod
     def _topology_decides(cls, data: Any) -> Any:  # the file's content, not yet checked
-        """Fill in what `scaling` leaves out and the topology decides."""
+        """Fill in the keys of `scaling` that are left out and have a default by topology."""
         return with_topology_defaults(data)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return one line for each setting that is unknown to this version and passed on unchecked."""
+        """Return one line for each key of a model's `properties` that is unknown to this version and not checked."""
         return tuple(
             warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
         )

@@ -1,4 +1,4 @@
-"""Packages that a model's handler needs and the image lacks: pinned requirements, or wheels inside the archive.
+"""The catalog's `packages`, which a model needs and the image lacks: pinned requirements, or wheels in the archive.
 
 DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only logs a warning if
 pip fails (`PyEnv.installDependency` of its Python engine). pip resolves a relative `--find-links` from the folder of
@@ -26,11 +26,11 @@ PACKAGES = (
     "folder"
 )
 WHEEL_MIB: Final = 20
-"""The largest allowed wheel: it is unpacked once per model, and the publishing function has 512 MB."""
+"""The size limit of one wheel in MiB: a wheel is unpacked once per model, and the publishing function has 512 MB."""
 WHEELS_MIB: Final = 60
-"""The limit for all wheels of a catalog together; the code of a Lambda function may have 250 MB.
+"""The size limit of all wheels of a catalog together in MiB; the code of a Lambda function may have 250 MB.
 
-In one archive for all models each model's copy counts, because the function packs that archive in memory.
+In one archive of all models each model's copy counts, because the publishing function packs the archive in memory.
 """
 
 MIB: Final = 1024 * 1024
@@ -43,7 +43,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """One package at one version; `wheel` is its file, None for a package from an index."""
+    """One package at one version; `wheel` is the path of its .whl file, None for a package from a package index."""
 
     name: str
     version: str
@@ -56,7 +56,7 @@ class Package:
 
 
 def package_of(text: str, folder: Path | None = None) -> Package:
-    """Read an entry of `packages`; a wheel's path is relative to `folder`.
+    """Return the package that an entry of `packages` names; a wheel's path is relative to `folder`.
 
     Raises:
         InvalidValueError: the text is neither a requirement with one version nor a wheel's path.
@@ -74,7 +74,7 @@ def package_of(text: str, folder: Path | None = None) -> Package:
 
 
 def _checked(text: str, info: ValidationInfo) -> str:
-    """Return an entry of `packages`, a wheel with its full path."""
+    """Return a checked entry of `packages`, with the path of a wheel joined to the catalog's folder."""
     package = package_of(text, (info.context or {}).get("folder"))
     if (path := package.wheel) is None:
         return package.line
@@ -100,13 +100,13 @@ def _each_once(texts: list[str]) -> list[str]:
 
 
 Packages = Annotated[list[Annotated[str, AfterValidator(_checked)]], AfterValidator(_each_once)]
-"""The type of the field `packages`; its validation context is {"folder": the base of wheel paths}."""
+"""The type of the field `packages`; pydantic's validation context is {"folder": the base of wheel paths}."""
 
 
 def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of a requirements.txt: the requirements of the image, then the entries of `packages`.
+    """Return the lines of a requirements.txt: first `others`, then the entries of `packages`, here `texts`.
 
-    An entry replaces the image's line for the same package. If all entries are wheels, pip uses no index.
+    An entry replaces the line of `others` for the same package. If the file has wheels only, pip uses no index.
     """
     packages = [package_of(text) for text in texts]
     names = {package.name for package in packages}
@@ -120,11 +120,11 @@ def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple
 
 
 def wheels_of(texts: Iterable[str]) -> dict[str, bytes]:
-    """Return the wheels among the entries of `packages`, by file name."""
+    """Return the content of the wheels among the entries of `packages`, by file name."""
     wheels = [package.wheel for package in map(package_of, texts) if package.wheel is not None]
     return {wheel.name: wheel.read_bytes() for wheel in wheels}
 
 
 def _normal(name: str) -> str:
-    """Return a package's name in the form that indexes and pip compare (PEP 503)."""
+    """Return a package's name in the normalised form that pip and package indexes compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,4 +1,4 @@
-"""Serving settings of a catalog's models: serving.properties per model, the image, the bounds of instances."""
+"""Values derived from a catalog: the archive of each model, the server image, and the number of instances."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ CPU_FULL_REQUIREMENTS = (
     "sentencepiece==0.2.3",
     "protobuf==7.36.2",
 )
-"""Packages that every handler imports and the cpu-full image lacks (DJL Serving 0.36.0).
+"""The packages that every handler imports and the cpu-full image lacks (DJL Serving 0.36.0).
 
 transformers and torch have the versions of the lmi image; the others are the versions that resolve with them (2026-11).
 """
 
 STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
-"""Packages that the server's own handler imports in addition."""
+"""The packages that DJL Serving's own handler imports in addition to CPU_FULL_REQUIREMENTS."""
 
 
 def properties_of(entry: ModelEntry) -> dict[str, str]:
-    """Return the keys and values of serving.properties, in the order of the file; the same entry gives the same lines.
+    """Return a model's serving.properties in the order of the file; the same entry always gives the same lines.
 
     `rolling_batch` is always disabled, because it is for text generation. `tensor_parallel_degree` is always written,
     because without it one worker takes every GPU of the instance.
@@ -69,22 +69,21 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
 
 
 def pushed_revision(entry: ModelEntry) -> Revision | None:
-    """Return the weights that `cohost weights push` uploads for an entry; None for weights from another source."""
+    """Return the revision that `cohost weights push` uploads for a model; None for weights from another source."""
     if not entry.pushed or entry.revision is None:
         return None
     return Revision(entry.model_id, entry.revision)
 
 
 def packed_revision(entry: ModelEntry) -> Revision | None:
-    """Return the weights that are packed into the entry's archive; None if the archive only refers to them."""
+    """Return the revision whose weights are packed into a model's archive; None if its weights stay outside."""
     return pushed_revision(entry) if entry.weights == "archive" else None
 
 
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
-    """Return the lines of the archive's requirements.txt.
+    """Return the lines of the requirements.txt in a model's archive.
 
-    They are the packages that the entry's handler imports and the image lacks, and the entry's own packages; empty if
-    there are neither.
+    The lines are the packages that the model's handler imports and the image lacks, and the entry's own `packages`.
     """
     needed: tuple[str, ...] = ()
     if image.flavour == "cpu-full":
@@ -93,15 +92,15 @@ def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
 
 
 def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
-    """Return the files of the entry's handler by name (none for the server's own handler), and its wheels."""
+    """Return the handler code (none for the server's own handler) and the wheels of a model, by file name."""
     return {**(handler_files(entry.handler) if entry.handler == BATCHED else {}), **wheels_of(entry.packages)}
 
 
 def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None) -> dict[str, bytes]:
-    """Return the files of the entry's archive by name: the same bytes for the same entry, on any machine, at any time.
+    """Return the files of a model's archive by name; the same entry gives the same bytes on any machine, at any time.
 
     Raises:
-        ArtifactError: the entry's weights were pushed to S3 and no bucket is given.
+        ArtifactError: the model's weights were pushed to S3, and `weights_bucket` is not given.
     """
     properties = with_bucket(properties_of(entry), weights_bucket)
     files = model_files(properties, requirements_for(entry, image), code_of(entry))
@@ -112,12 +111,12 @@ def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None)
 def archives_of(
     catalog: Catalog, entries: Mapping[str, ModelEntry], weights_bucket: str | None = None
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield name and files of each archive that a deploy publishes for these entries of a catalog.
+    """Yield name and files of each archive that a deploy publishes for the given models of a catalog.
 
-    There is one archive per model, or with topology scale-to-zero one archive for all of them.
+    There is one archive per model, or with topology scale-to-zero one archive of all models.
 
     Raises:
-        ArtifactError: as `files_of`.
+        ArtifactError: a model's weights were pushed to S3, and `weights_bucket` is not given.
     """
     image = parse_image(catalog.endpoint.image)
     models = {name: files_of(entry, image, weights_bucket) for name, entry in entries.items()}
@@ -125,10 +124,10 @@ def archives_of(
 
 
 def _model_id(entry: ModelEntry) -> str | None:
-    """Return the location from which the container fetches the weights.
+    """Return the location from which the container fetches a model's weights.
 
-    The location of pushed weights has no bucket name yet; `files_of` fills it in. None for weights packed beside
-    serving.properties, the server's default location.
+    The location of pushed weights has a placeholder for the bucket's name, which `files_of` fills in. None for weights
+    packed beside serving.properties, the server's default location.
     """
     revision = pushed_revision(entry)
     if revision is None:
@@ -137,9 +136,9 @@ def _model_id(entry: ModelEntry) -> str | None:
 
 
 def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
-    """Return the worker bounds on a CPU.
+    """Return the bounds for a model's workers on a CPU.
 
-    Without them, the server starts up to one worker per core and stops idle ones.
+    Without these bounds, the server starts up to one worker per core and stops idle workers.
     """
     if entry.cpu is not None:
         return {"cpu.minWorkers": entry.cpu.min_workers, "cpu.maxWorkers": entry.cpu.max_workers}
@@ -148,7 +147,7 @@ def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
-    """Return the settings of the batched handler: its asynchronous entry point, worker restarts, its own options."""
+    """Return the properties for the batching handler: asynchronous entry point, worker restarts, its own options."""
     if entry.handler != BATCHED:
         return {}
     given = {} if entry.batched is None else entry.batched.model_dump()
@@ -161,15 +160,15 @@ def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a setting of any type
-    """Return a value in DJL Serving's notation: true and false in lower case."""
+    """Return a setting's value in the notation of serving.properties: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def image_of(endpoint: Endpoint, region: str) -> ImageUri:
-    """Return the server image: `image_uri` if the endpoint has one, else AWS's own image for the region.
+    """Return the URI of the server image: `image_uri` if the endpoint has it, else AWS's own image in the region.
 
     Raises:
-        ImageError: the image cannot be read, or the region has no known registry for it.
+        ImageError: the image reference cannot be read, or the region has no known registry of AWS's images.
     """
     if endpoint.image_uri is not None:
         return parse_image_uri(endpoint.image_uri)
@@ -177,7 +176,10 @@ def image_of(endpoint: Endpoint, region: str) -> ImageUri:
 
 
 def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    """Return the host image: the stated one, or the one whose driver fits the image; None leaves it to SageMaker."""
+    """Return the InferenceAmiVersion: the catalog's, or one whose GPU driver fits the image's CUDA.
+
+    None leaves the choice to SageMaker.
+    """
     match endpoint.inference_ami_version:
         case "default":
             return default_inference_ami_version(image)
@@ -188,18 +190,18 @@ def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
 
 
 def instances_for(copies: int, instance_type: str) -> int:
-    """Return the number of instances that this many copies of the component need."""
+    """Return the number of instances that this many copies of the inference component need."""
     return math.ceil(copies / copies_per_instance(instance_type))
 
 
 def copies_per_instance(instance_type: str) -> int:
-    """Return the number of component copies on one instance: one per GPU, or one on a CPU instance."""
+    """Return the number of copies of the inference component on one instance: one per GPU, one on a CPU instance."""
     instance = INSTANCES.get(instance_type)
     return max(1 if instance is None else instance.gpus, 1)
 
 
 def instance_bounds(catalog: Catalog) -> tuple[int, int]:
-    """Return the fewest and the most instances at any time, without the extra ones during an update."""
+    """Return the fewest and the most instances of an endpoint, without the extra instances during an update."""
     endpoint, scaling = catalog.endpoint, catalog.scaling
     if scaling is None:
         return endpoint.initial_instance_count, endpoint.initial_instance_count

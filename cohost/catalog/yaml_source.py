@@ -1,4 +1,4 @@
-"""A YAML reader that records the line of every value and rejects duplicate keys.
+"""A YAML reader that records the line of every value and reports duplicate keys.
 
 PyYAML's own loader keeps the last of two equal keys and drops line numbers. Neither suits a catalog of co-hosted
 models: a model defined twice is a mistake, and the line number locates a fault fastest.
@@ -23,8 +23,8 @@ MERGE_TAG = "tag:yaml.org,2002:merge"
 class YamlSource:
     """The content of one YAML file: plain data, the line of each value, and the faults found while reading.
 
-    `lines` maps the path of a value, keys and indices joined by dots, to its line, counted from 1. `faults` holds
-    mistakes that YAML itself accepts.
+    `lines` maps the path of a value, keys and indices joined by dots, to the value's line, counted from 1. `faults`
+    holds mistakes that YAML itself accepts, such as duplicate keys.
     """
 
     data: Any = None
@@ -32,14 +32,14 @@ class YamlSource:
     faults: list[CatalogError] = field(default_factory=list)
 
     def line_of(self, path: str) -> int:
-        """Return the line of a value, or of the nearest value around it; 1 for a value that is not in the file."""
+        """Return the line of the value at a path, or of the nearest value around it; 1 if the file has neither."""
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 1)
 
 
 def read_yaml(path: Path) -> YamlSource:
-    """Read a file of one YAML document.
+    """Return the content of a file with one YAML document.
 
     Raises:
         OSError: the file cannot be read.
@@ -58,7 +58,7 @@ def read_yaml(path: Path) -> YamlSource:
 
 
 class _Builder:
-    """A converter from YAML nodes to plain data that records the line of each value."""
+    """A converter from YAML nodes to plain data that records the line of each value in a YamlSource."""
 
     def __init__(self, loader: yaml.CSafeLoader, source: YamlSource) -> None:
         self._loader = loader
@@ -84,7 +84,7 @@ class _Builder:
     def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
         repeated = self._refuse_duplicates(node, path)
         if any(key.tag == MERGE_TAG for key, _ in node.value):
-            # Insert merged keys (`<<`) before the mapping's own keys, so that its own keys win below.
+            # Insert merged keys (`<<`) before the mapping's own keys, so that the own keys win below.
             self._loader.flatten_mapping(node)
         built: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -104,7 +104,7 @@ class _Builder:
         return None
 
     def _refuse_duplicates(self, node: yaml.MappingNode, path: str) -> list[yaml.Node]:
-        """Record a fault for each repeated key, and return the repeated keys; the first occurrence is kept."""
+        """Record a fault for each repeated key of a mapping, and return the key's nodes after its first occurrence."""
         first: dict[str, int] = {}
         repeated: list[yaml.Node] = []
         for key_node, _ in node.value:

@@ -1,1 +1,1 @@
-"""Images and instance types: the hardware and the server that a catalog names."""
+"""Tables of the server images and the SageMaker instance types that a catalog can name."""

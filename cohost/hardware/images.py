@@ -1,8 +1,9 @@
-"""The server images that archives can run in: the properties that a reference shows, and the image's URI in a region.
+"""The server images that archives can run in: their properties by `repository:tag`, and their URIs by region.
 
-Plain data with dates; nothing here uses the network. Sources: the Dockerfiles of DJL Serving 0.36.0 (and of the
-versions that still had the older flavours) for backends and labels; `aws_cdk.region_info` of aws-cdk-lib 2.275.0 and,
-for the regions it lacks, the page "Available Images" of AWS Deep Learning Containers, for accounts and URL suffixes.
+The module holds dated tables and does not use the network. Sources: for backends and labels the Dockerfiles of DJL
+Serving 0.36.0 (and of the versions that still had the older flavours); for accounts and URL suffixes
+`aws_cdk.region_info` of aws-cdk-lib 2.275.0 and, for the regions that it lacks, the page "Available Images" of AWS Deep
+Learning Containers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Accelerator = Literal["cpu", "gpu", "neuron"]
 
 TABLES_DATED: Final = "2026-11-30"
 
-# The account that holds the AWS Deep Learning Containers of each region, from region_info.
+# The account that holds the AWS Deep Learning Containers, by region, from region_info.
 _REGION_INFO_ACCOUNTS: Final[Mapping[str, str]] = {
     "ap-east-1": "871362719292",
     "ap-east-2": "975050140332",
@@ -59,7 +60,7 @@ _REGION_INFO_ACCOUNTS: Final[Mapping[str, str]] = {
     "us-west-2": "763104351884",
 }
 
-# Regions that region_info lacks, from "Available Images" and the SageMaker Python SDK's registry tables.
+# The accounts of regions that region_info lacks, from "Available Images" and the SageMaker Python SDK's tables.
 _FURTHER_ACCOUNTS: Final[Mapping[str, str]] = {
     "af-south-1": "626614931356",
     "ap-northeast-3": "364406365360",
@@ -74,14 +75,15 @@ _FURTHER_ACCOUNTS: Final[Mapping[str, str]] = {
 
 ACCOUNTS: Final[Mapping[str, str]] = {**_REGION_INFO_ACCOUNTS, **_FURTHER_ACCOUNTS}
 
-# Partitions whose host names do not end in amazonaws.com, by the first part of their regions' names.
+# The domains of partitions whose host names do not end in amazonaws.com, by the beginning of the region's name.
 _URL_SUFFIXES: Final[Mapping[str, str]] = {
     "cn": "amazonaws.com.cn",
     "eusc": "amazonaws.eu",
     "us-isof": "csp.hci.ic.gov",
 }
 
-# Host driver 580 for CUDA 13, 550 for CUDA 12 (AWS: InferenceAmiVersion of ProductionVariant).
+# The InferenceAmiVersion by CUDA major version: it has GPU driver 580 for CUDA 13, 550 for CUDA 12 (AWS: API reference,
+# InferenceAmiVersion of ProductionVariant).
 _AMI_VERSIONS: Final[Mapping[int, str]] = {
     12: "al2-ami-sagemaker-inference-gpu-3-1",
     13: "al2023-ami-sagemaker-inference-gpu-4-1",
@@ -93,8 +95,8 @@ class Image:
     """The known properties of a server image.
 
     `backends` are the engines that a serving.properties may select, in lower case ("python" runs Hugging Face models);
-    `cuda` is the tag's "cu130" or None; `multi_model` is true if the image has the label that SageMaker requires of a
-    multi-model container; `version` is the first part of the tag.
+    `cuda` is the CUDA version in the tag, such as "cu130", or None; `multi_model` is true if the image has the label
+    that SageMaker requires of a multi-model container; `version` is the first part of the tag.
     """
 
     repository: str
@@ -123,13 +125,13 @@ class ImageUri:
     reference: str
 
     def __str__(self) -> str:
-        """Return the URI in the form of a container definition."""
+        """Return the whole URI: "<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>"."""
         return f"{self.account}.dkr.ecr.{self.region}.{self.suffix}/{self.repository}{self.reference}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One flavour of a repository: the pattern of its tags and the properties of its images."""
+    """One flavour of images in a repository: the pattern of the flavour's tags and its images' properties."""
 
     repository: str
     flavour: Flavour
@@ -159,7 +161,7 @@ _KINDS: Final = (
     _djl("tensorrtllm", r"tensorrtllm\d+\.\d+\.\d+-(?P<cuda>cu\d{3})", "gpu", "trtllm"),
     _djl("neuronx", r"neuronx-sdk\d+\.\d+\.\d+", "neuron", "neuronx"),
     _djl("deepspeed", r"deepspeed\d+\.\d+\.\d+-(?P<cuda>cu\d{3})", "gpu", "deepspeed"),
-    # Listed so that a wrong choice gets a clear error; neither runs serving.properties archives.
+    # vllm and huggingface do not run serving.properties archives; they are listed for a clear error message.
     _Kind(
         repository="vllm",
         flavour="vllm",
@@ -193,10 +195,10 @@ _EXAMPLES: Final = "djl-inference:0.36.0-lmi26.0.0-cu130 or djl-inference:0.36.0
 
 
 def parse_image(reference: str) -> Image:
-    """Read `repository:tag`, such as "djl-inference:0.36.0-lmi26.0.0-cu130".
+    """Return the properties of an image by `repository:tag`, such as "djl-inference:0.36.0-lmi26.0.0-cu130".
 
     Raises:
-        ImageError: the reference has another form, its repository is not known, or the repository has no such tag.
+        ImageError: the reference is not `repository:tag`, or no known repository has tags of this form.
     """
     repository, _, tag = reference.partition(":")
     kinds = [kind for kind in _KINDS if kind.repository == repository]
@@ -228,7 +230,7 @@ def registry_account(region: str) -> str:
     """Return the account that holds the AWS Deep Learning Containers of a region.
 
     Raises:
-        ImageError: the region is in none of the tables.
+        ImageError: the tables of accounts do not contain the region.
     """
     if (account := ACCOUNTS.get(region)) is None:
         raise ImageError(
@@ -242,7 +244,7 @@ def registry_account(region: str) -> str:
 
 
 def locate_image(reference: str, region: str) -> ImageUri:
-    """Return the URI of an AWS image in a region, in its parts.
+    """Return the parts of the URI that an AWS image has in a region.
 
     Raises:
         ImageError: the reference cannot be read, or the region has no known account.
@@ -258,7 +260,7 @@ def locate_image(reference: str, region: str) -> ImageUri:
 
 
 def image_uri(reference: str, region: str) -> str:
-    """Return the full URI of an image: "<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>".
+    """Return the URI of an AWS image in a region: "<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>".
 
     Raises:
         ImageError: the reference cannot be read, or the region has no known account.
@@ -267,7 +269,7 @@ def image_uri(reference: str, region: str) -> str:
 
 
 def parse_image_uri(uri: str) -> ImageUri:
-    """Read a full image URI, with a tag or a digest.
+    """Return the parts of a full image URI with a tag or a digest.
 
     Raises:
         ImageError: the URI is not in a private Amazon ECR registry, the only kind from which SageMaker pulls without a
@@ -281,7 +283,7 @@ def parse_image_uri(uri: str) -> ImageUri:
 
 
 def url_suffix(region: str) -> str:
-    """Return the domain of a region's services, such as "amazonaws.com" or "amazonaws.com.cn"."""
+    """Return the domain of AWS's services in a region, such as "amazonaws.com" or "amazonaws.com.cn"."""
     for start, suffix in _URL_SUFFIXES.items():
         if region.startswith(f"{start}-"):
             return suffix
@@ -289,7 +291,10 @@ def url_suffix(region: str) -> str:
 
 
 def default_inference_ami_version(image: Image) -> str | None:
-    """Return the host image whose driver fits the image's CUDA version; None (SageMaker's default) if none is known."""
+    """Return the InferenceAmiVersion whose GPU driver fits the image's CUDA version.
+
+    None, SageMaker's default, for an image without CUDA or with a CUDA version that is not in the table.
+    """
     return None if image.cuda_major is None else _AMI_VERSIONS.get(image.cuda_major)
 
 

@@ -1,9 +1,9 @@
-"""The instance types that endpoints run on: processors, memory, GPUs, and what AWS documents about them.
+"""The instance types that endpoints run on: processors, memory, GPUs, and AWS's support of multi-model endpoints.
 
-Read 2026-11-30. Figures are EC2's own (DescribeInstanceTypes of the type without "ml."); types are those that SageMaker
-hosting accepts (ProductionVariantInstanceType). GPU memory is EC2's figure for one GPU; for A10G, L4 and L40S that is
-the part of the nominal 24 or 48 GiB that the driver leaves. K80 and V100 are from AWS's pages of the P2 and P3
-families. Graviton types are left out: the server images are built for x86.
+Read 2026-11-30. The figures are EC2's own (DescribeInstanceTypes of the type without "ml."); the types are those that
+SageMaker hosting accepts (ProductionVariantInstanceType). GPU memory is EC2's figure for one GPU; for A10G, L4 and L40S
+this is the part of the nominal 24 or 48 GiB that the driver leaves. The figures of K80 and V100 are from AWS's pages of
+the P2 and P3 families. Graviton types are left out: the server images are built for x86.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MINIMUM_COMPUTE_CAPABILITY: Final[Mapping[int, tuple[int, int]]] = {12: (5, 0),
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One instance type: memory in MiB, `gpu_memory_mib` of one GPU (0 without a GPU).
+    """The hardware of one instance type; `gpu_memory_mib` is the memory of one GPU, 0 without a GPU.
 
-    `multi_model_gpu_documented` is true if AWS lists the type among those for multi-model endpoints on a GPU. Every CPU
-    type supports them; the field is False there and has no meaning.
+    `multi_model_gpu_documented` is true if AWS lists the type among the GPU types for multi-model endpoints. Every CPU
+    type supports multi-model endpoints; for a CPU type the field is False and has no meaning.
     """
 
     vcpus: int
@@ -39,7 +39,7 @@ class Instance:
     multi_model_gpu_documented: bool = False
 
     def runs_cuda(self, cuda_major: int) -> bool:
-        """Return True if CUDA of that major version supports the GPU, or if nothing is known about the GPU."""
+        """Return True if CUDA of this major version supports the GPU, or if the GPU's compute capability is unknown."""
         least = _MINIMUM_COMPUTE_CAPABILITY.get(cuda_major)
         return least is None or self.gpu_compute_capability is None or self.gpu_compute_capability >= least
 
@@ -60,7 +60,7 @@ _GPUS: Final[Mapping[str, _Gpu]] = {
     "g6e": _Gpu(name="L40S", memory_mib=45776, compute_capability=(8, 9)),
 }
 
-# size → vCPUs, memory in GiB, GPUs
+# Size of an instance → number of vCPUs, memory in GiB, number of GPUs.
 _G5_SIZES: Final[Mapping[str, tuple[int, int, int]]] = {
     "xlarge": (4, 16, 1),
     "2xlarge": (8, 32, 1),
@@ -89,7 +89,7 @@ _MULTI_MODEL_GPU_TYPES: Final = frozenset(
 
 _SIX_AND_LATER: Final = ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge", "24xlarge")
 
-# family → GiB of memory per vCPU, sizes that hosting accepts
+# Family of instance types → GiB of memory per vCPU, and the sizes that SageMaker hosting accepts.
 _CPU_FAMILIES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "c5": (2, ("large", "xlarge", "2xlarge", "4xlarge", "9xlarge", "18xlarge")),
     "c6i": (2, (*_SIX_AND_LATER, "32xlarge")),
@@ -103,18 +103,18 @@ _CPU_FAMILIES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
 }
 
 
-# In AWS's naming, a "d" after the generation means local disks. The other types listed have some without it (EC2 user
-# guide: instance store volumes, read 2026-11-30).
+# In AWS's naming, a "d" after the generation means local disks. The other types in the pattern have local disks without
+# a "d" (EC2 user guide: instance store volumes, read 2026-11-30).
 _OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[567]e?|gr6|p5(e|en)?|trn[12]n?|i[0-9][a-z]*)\..*")
 
 
 def has_own_disks(instance_type: str) -> bool:
-    """Return True if an instance type has local NVMe disks, which hold the models and are hardware-encrypted."""
+    """Return True if an instance type has local NVMe disks, which are hardware-encrypted; models then lie on them."""
     return bool(_OWN_DISKS.fullmatch(instance_type))
 
 
 def _vcpus(size: str) -> int:
-    """Return the vCPUs of a size in the regular families: 2 for large, 4 per xlarge."""
+    """Return the number of vCPUs of a CPU instance by size: 2 for "large", 4 for "xlarge", 4 N for "Nxlarge"."""
     if size == "large":
         return 2
     return 4 * int(size.removesuffix("xlarge") or 1)

@@ -1,1 +1,1 @@
-"""The sections of a catalog, each with the rules for its own values; `cohost.catalog.models` puts them together."""
+"""The sections of a catalog, each with the checks of its own values; `cohost.catalog.models` combines the sections."""

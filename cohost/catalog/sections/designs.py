@@ -1,4 +1,4 @@
-"""The comparison designs: other ways to serve the same models, each in a separate stack.
+"""The catalog's section `designs`: comparison designs, other ways to serve the same models in a separate stack each.
 
 A design is built only if the catalog names it.
 """
@@ -23,17 +23,18 @@ class _Settings(Settings):
 
 
 class OnnxModel(_Settings):
-    """One model's overrides of the design's settings."""
+    """The settings of design cpu-onnx that one model overrides."""
 
     precision: Precision | None = Field(default=None, description="int8 or fp32")
     serving: Serving | None = Field(default=None, description="translator or handler")
 
 
 class CpuOnnx(_Settings):
-    """Design 02: the models as ONNX on a CPU instance, in multi-model mode.
+    """Design 02: the models as ONNX on a CPU instance, as a multi-model endpoint.
 
     `serving: translator` is DJL's OnnxRuntime engine with its Java translators, `serving: handler` a Python handler
-    that runs onnxruntime. If left out, each model gets the translator if that supports the calls of its task.
+    that runs onnxruntime. If `serving` is left out, each model gets the translator if DJL's translators support the
+    calls of the model's task, else the handler.
     """
 
     name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(
@@ -74,7 +75,7 @@ class InferenceComponents(_Settings):
 
 
 class Designs(_Settings):
-    """The comparison designs that are built beside the catalog's own stack."""
+    """The catalog's section `designs`: the comparison designs that are built beside the catalog's own stack."""
 
     cpu_onnx: CpuOnnx | None = Field(
         default=None,

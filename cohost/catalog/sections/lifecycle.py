@@ -1,9 +1,9 @@
-"""Updates and expiry of the endpoint.
+"""The catalog's section `deployment` and its key `expires`, for updates and expiry of the endpoint.
 
-`deployment` sets how an update moves traffic to new instances, and which alarms roll it back. Limits: SageMaker API
-reference, DeploymentConfig; developer guide, "Deployment guardrails for updating models in production". `expires` sets
-the end of the endpoint: a duration (`8h`) counts from the deploy, a date or a timestamp is absolute. All times are in
-UTC.
+`deployment` sets how an update moves traffic to new instances, and which alarms roll the update back. Limits: SageMaker
+API reference, DeploymentConfig; developer guide, "Deployment guardrails for updating models in production". `expires`
+sets the end of the endpoint: a duration (`8h`) counts from the deploy, a date or a timestamp is absolute. All times are
+in UTC.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cohost.catalog.sections.rules import Settings
 from cohost.errors import refuse
 
 ROLLBACK_ALARMS: Final = ("server_errors_percent", "model_errors_percent", "model_latency_p99_ms")
-"""The alarms that show a bad model within minutes. Other alarms are slow, or may be in ALARM before the deployment."""
+"""The alarms that detect a bad model within minutes; others are slow, or may be in ALARM before the deployment."""
 
 MOST_PERCENT: Final = 50
 SIZES: Final = {"canary": "canary_size", "linear": "linear_step_size", "rolling": "maximum_batch_size"}
@@ -41,17 +41,18 @@ Wait = Annotated[int, Field(ge=0, le=3600)]
 
 
 class Guardrails(Settings):
-    """The deployment guardrails for updates of the endpoint.
+    """The catalog's section `deployment`: SageMaker's deployment guardrails for updates of the endpoint.
 
     Attributes:
-        strategy: all traffic at once, a first part and then the rest, equal parts, or batches of instances.
-        canary_size: the first part, with strategy canary.
-        linear_step_size: each part, with strategy linear.
-        maximum_batch_size: each batch, with strategy rolling.
+        strategy: moves all traffic at once (all-at-once), a first part and then the rest (canary), equal parts
+            (linear), or batches of instances (rolling).
+        canary_size: the size of the first part, with strategy canary.
+        linear_step_size: the size of each part, with strategy linear.
+        maximum_batch_size: the size of each batch, with strategy rolling.
         wait_interval_in_seconds: the time between parts or batches, during which the alarms are watched.
-        termination_wait_in_seconds: the time that the old instances stay after all traffic has moved; the alarms are
-            watched until then. Not with strategy rolling.
-        maximum_execution_timeout_in_seconds: the time after which the update is rolled back. None: SageMaker's own.
+        termination_wait_in_seconds: the time that the old instances stay after all traffic has moved, during which the
+            alarms are watched. Not with strategy rolling.
+        maximum_execution_timeout_in_seconds: the time after which the update is rolled back. None: SageMaker's default.
         rollback_alarms: true for the stack's own alarms of errors and latency, false for none, or names of alarms.
     """
 
@@ -72,13 +73,13 @@ class Guardrails(Settings):
 
     @property
     def size(self) -> int | str | None:
-        """Return the size that the strategy uses; None with all-at-once."""
+        """Return the size of the strategy's parts or batches; None with strategy all-at-once."""
         found: int | str | None = getattr(self, SIZES[self.strategy]) if self.strategy in SIZES else None
         return found
 
 
 def size_of(size: int | str) -> tuple[str, int]:
-    """Return a size as SageMaker's CapacitySize: its Type and its Value."""
+    """Return a number of instances or a percentage as Type and Value of SageMaker's CapacitySize."""
     if isinstance(size, int):
         return "INSTANCE_COUNT", size
     return "CAPACITY_PERCENT", int(size.removesuffix("%"))
@@ -88,7 +89,7 @@ ALLOWED_EXPIRES: Final = (
     "8h, 90m or 7d; a day such as 2026-12-31; a moment with its zone such as 2026-12-31T18:00+09:00"
 )
 SHORTEST: Final = dt.timedelta(minutes=15)
-"""The shortest allowed duration: an endpoint takes ten minutes to come up."""
+"""The shortest allowed duration of `expires`: an endpoint takes ten minutes to come into service."""
 
 LONGEST: Final = dt.timedelta(days=366)
 
@@ -99,13 +100,13 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """The end of an endpoint. Exactly one is set: `after`, counted from a start given later, or `at`, in UTC."""
+    """The expiry of an endpoint: either `after`, a duration from the deploy, or `at`, a moment in UTC, is set."""
 
     after: dt.timedelta | None = None
     at: dt.datetime | None = None
 
     def moment(self, start: dt.datetime) -> dt.datetime:
-        """Return the end for a deploy or an extension at `start`."""
+        """Return the moment at which an endpoint expires that was deployed or extended at `start`."""
         if self.after is not None:
             return start + self.after
         if self.at is None:
@@ -114,12 +115,10 @@ class Expiry:
 
 
 def read_expiry(text: str) -> Expiry:
-    """Read an expiry from its text.
-
-    A date expires at the end of that day in UTC.
+    """Return the expiry that a value of `expires` states; a date means the end of that day in UTC.
 
     Raises:
-        InvalidValueError: the text cannot be read.
+        InvalidValueError: the text is none of the allowed forms, has no time zone, or is out of range.
     """
     if found := _LENGTH.fullmatch(text):
         length = int(found[1]) * _UNITS[found[2]]
@@ -140,13 +139,13 @@ def read_expiry(text: str) -> Expiry:
 
 
 def is_past(stated: str, now: dt.datetime) -> bool:
-    """Return True if the catalog's expiry is a date or timestamp in the past; a duration is never past."""
+    """Return True if a value of `expires` is a date or timestamp in the past; a duration is never past."""
     moment = read_expiry(stated).at
     return moment is not None and moment <= now
 
 
 def _from_yaml(value: object) -> object:
-    """Turn a date or timestamp, which YAML reads as a date object, back into text."""
+    """Return a date or timestamp, which YAML reads as a date object, as text; other values unchanged."""
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

@@ -1,8 +1,8 @@
-"""Monitoring of the endpoint: recipients, alarms, the dashboard, captured data, the budget.
+"""The catalog's sections `monitoring`, `data_capture` and `budget`.
 
-Without the section there are two alarms: one for an endpoint that is billed and receives no calls, one for calls that
-end with 4xx for minutes on end. With the section, every alarm is on with the thresholds below; each threshold can be
-changed, or the alarm switched off with `false`.
+Without `monitoring` there are two alarms: one for an endpoint that is billed and receives no calls, one for calls that
+end with 4xx for minutes on end. With `monitoring`, every alarm is on with the default thresholds below; each threshold
+can be changed, or its alarm switched off with `false`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cohost.errors import refuse
 
 OFF: Final = "false switches it off"
 IDLE_HOURS: Final = 12
-"""Longer than a night without callers, shorter than a weekend."""
+"""The default of `idle_hours`: longer than a night without callers, shorter than a weekend."""
 
 
 def _only_false(value: bool) -> bool:  # noqa: FBT001 - a validator takes the value
@@ -34,7 +34,7 @@ _PERCENT: Final = f"a percentage above 0, up to 100; {OFF}"
 
 
 class Alarms(Settings):
-    """The threshold of each alarm; `False` switches the alarm off.
+    """The thresholds of the alarms; `False` switches an alarm off.
 
     Attributes:
         idle_hours: hours in which an instance was running and no call came in.
@@ -42,10 +42,11 @@ class Alarms(Settings):
             minutes.
         server_errors_percent: share of calls that ended with 5xx, in two of three minutes.
         model_errors_percent: share of calls that the container did not answer with success, in two of three minutes.
-        model_latency_p99_ms: the container's own time that 1 % of the calls exceed, in three of five minutes.
+        model_latency_p99_ms: the container's own time in ms that 1 % of the calls exceed, in three of five minutes.
         gpu_memory_percent: highest use of GPU memory, over ten minutes.
         disk_percent: use of the disk that holds archives and weights, over ten minutes.
-        model_loading_wait_seconds: the longest that a call waited for its model (multi-model only), in five minutes.
+        model_loading_wait_seconds: the longest time that a call waited for its model to load (multi-model only), in
+            five minutes.
     """
 
     # CloudWatch evaluates at most seven days if the period is an hour (API reference: PutMetricAlarm).
@@ -73,18 +74,18 @@ UNASKED: Final = Alarms(
     disk_percent=False,
     model_loading_wait_seconds=False,
 )
-"""The alarms of a catalog without `monitoring`: unnoticed costs, and failures that no ping detects."""
+"""The alarms of a catalog without `monitoring`: for unnoticed costs, and for failures that /ping does not detect."""
 
 
 class Monitoring(Settings):
-    """The recipients of alarms, their thresholds and the dashboard.
+    """The catalog's section `monitoring`: the recipient and the thresholds of the alarms, and the dashboard.
 
     Attributes:
-        email: address subscribed to the topic of all alarms; each address has to confirm once. None leaves the topic
-            without a subscriber; the stack's output then shows how to subscribe.
+        email: the address subscribed to the SNS topic of all alarms; its owner has to confirm once. None leaves the
+            topic without a subscriber; the stack's output then shows how to subscribe.
         dashboard: true to create a CloudWatch dashboard.
-        kms_key: the customer managed key that encrypts the topic. None: not encrypted at rest.
-        alarms: the thresholds.
+        kms_key: the customer managed key that encrypts the topic. None: the topic is not encrypted at rest.
+        alarms: the thresholds of the alarms.
     """
 
     email: Annotated[str, Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS)] | None = Field(
@@ -99,12 +100,12 @@ DEFAULT_MONITORING: Final = Monitoring(dashboard=False, alarms=UNASKED)
 
 
 class DataCapture(Settings):
-    """Calls and answers written to S3 as they come in (SageMaker data capture); off by default.
+    """The catalog's section `data_capture`: SageMaker writes calls and their answers to S3; off by default.
 
     Attributes:
         sampling_percentage: percentage of calls that are captured.
-        prefix: prefix in a separate bucket; the endpoint's role may write only there.
-        kms_key: the key that encrypts the records. None: the bucket's own encryption.
+        prefix: the prefix of the records in a separate bucket; the endpoint's role may write only below this prefix.
+        kms_key: the key that encrypts the records. None: the bucket's default encryption.
         expire_days: days after which S3 deletes a record.
     """
 
@@ -117,9 +118,9 @@ class DataCapture(Settings):
 
 
 class Budget(Settings):
-    """A monthly cost limit for resources with the stack's tags, and the address to notify near it (AWS Budgets).
+    """The catalog's section `budget`: a monthly cost limit (AWS Budgets) for the resources with the stack's tags.
 
-    A budget stops nothing: it only sends notifications, up to a day late.
+    A budget does not stop a resource: it only sends notifications to `email` near the limit, up to a day late.
     """
 
     monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")

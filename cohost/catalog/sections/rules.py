@@ -1,6 +1,6 @@
-"""The rules that all sections share: unknown keys are rejected, single values have the form that AWS and DJL accept.
+"""Checks that all sections of a catalog share: unknown keys, and values in a form that AWS and DJL Serving reject.
 
-Each check of a single value returns it unchanged or rejects it with `refuse`.
+Each check returns an accepted value unchanged, or nothing, and rejects any other with `refuse`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INSTANCE_TYPE: Final = r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"
 IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
-"""`repository:tag` of an AWS deep learning container."""
+"""The pattern of `repository:tag` of an AWS deep learning container."""
 EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 EMAIL_CHARACTERS: Final = 254
 
@@ -45,9 +45,9 @@ ENVIRONMENT_BYTES = 32 * 1024
 TAG_KEY_CHARACTERS = 128
 TAG_VALUE_CHARACTERS = 256
 TAGS = 49
-"""Of the 50 that a resource takes; the stack adds one of its own."""
+"""The most tags in a catalog: AWS allows 50 on a resource, and the stack adds one tag of its own."""
 PREFIX_CHARACTERS = 512
-"""The limit of a prefix: an S3 key holds 1024 bytes, and generation, name and `.tar.gz` follow the prefix."""
+"""The limit of a prefix: an S3 key has at most 1024 bytes, and generation, name and `.tar.gz` follow the prefix."""
 
 FIELDS_OF_KEYS: Mapping[str, str] = {
     "engine": "always Python",
@@ -72,11 +72,11 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
     "max_idle_time": "max_idle_time",
     "job_queue_size": "job_queue_size",
 }
-"""DJL Serving keys that the catalog writes itself, and the catalog field that sets each."""
+"""The catalog field by DJL Serving key, for keys that must not be stated under `properties`."""
 
 
 class Settings(BaseModel):
-    """Base of all parts of a catalog: immutable, with unknown keys rejected."""
+    """The base class of all parts of a catalog: immutable, with unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -89,7 +89,7 @@ def check_endpoint_name(name: str) -> str:
 
 
 def check_model_id(model_id: str) -> str:
-    """Check that the container can fetch weights by a model id."""
+    """Check that a model id has the form of a Hub id or of an S3 prefix, from which the container fetches weights."""
     if not (_HUB_ID.fullmatch(model_id) or _S3_PREFIX.fullmatch(model_id)):
         fix = "end the s3:// address with /" if model_id.startswith("s3://") else "copy the id from the model's page"
         refuse("value-not-allowed", f"got {model_id!r}", allowed=MODEL_ID, fix=fix)
@@ -97,7 +97,7 @@ def check_model_id(model_id: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Check that SageMaker can append a TargetModel to a prefix."""
+    """Check that an S3 prefix ends with "/", so that SageMaker can append a TargetModel, and its other characters."""
     if not prefix.endswith("/"):
         allowed, fix = "a prefix that ends with /", f"write {prefix + '/'!r}"
         refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix=fix)
@@ -112,10 +112,10 @@ def check_prefix(prefix: str) -> str:
 
 
 def each(check: Callable[[str, str], None]) -> AfterValidator:
-    """Return a validator that applies a check to every entry of a mapping, and reports the faults of all at their keys.
+    """Return a validator that applies a check to every entry of a mapping, and reports each fault at the entry's key.
 
     Args:
-        check: takes key and value; rejects them with `refuse`.
+        check: the check, which takes an entry's key and value and rejects them with `refuse`.
     """
 
     def checked(entries: dict[str, str]) -> dict[str, str]:
@@ -133,7 +133,10 @@ def each(check: Callable[[str, str], None]) -> AfterValidator:
 
 
 def check_variable(name: str, value: str) -> None:
-    """Check that a variable fits SageMaker's limits and is not a secret: DescribeModel shows it in plain text."""
+    """Check that an environment variable fits SageMaker's limits, and that its name is not that of a secret.
+
+    DescribeModel shows the container's environment variables in plain text.
+    """
     if not _ENVIRONMENT_NAME.fullmatch(name):
         allowed = "letters, digits and _, not starting with a digit"
         refuse("name-not-allowed", "is not the name of a variable", allowed=allowed, fix="rename it")
@@ -149,7 +152,7 @@ def check_variable(name: str, value: str) -> None:
 
 
 def check_environment_size(environment: dict[str, str]) -> dict[str, str]:
-    """Check that all variables together fit SageMaker's limit."""
+    """Check that all environment variables together fit SageMaker's limit in bytes."""
     total = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if total > ENVIRONMENT_BYTES:
         refuse(
@@ -159,7 +162,7 @@ def check_environment_size(environment: dict[str, str]) -> dict[str, str]:
 
 
 def check_tag(key: str, value: str) -> None:
-    """Check that every tagged service of the stack accepts a tag (AWS tagging reference)."""
+    """Check that every AWS service with tagged resources in the stack accepts a tag (AWS tagging reference)."""
     if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
         allowed = f"keys of 1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:"
         refuse("name-not-allowed", f"got the key {key!r}", allowed=allowed, fix="rename it")
@@ -169,14 +172,14 @@ def check_tag(key: str, value: str) -> None:
 
 
 def check_number_of_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Check that every tagged service of the stack accepts this many tags (AWS tagging reference)."""
+    """Check that AWS services accept this many tags on a resource of the stack (AWS tagging reference)."""
     if len(tags) > TAGS:
         refuse("value-too-large", f"has {len(tags)} tags", allowed=f"at most {TAGS}", fix="take tags out")
     return tags
 
 
 def check_acknowledged(name: str, reason: str) -> None:
-    """Check that an acknowledged warning exists and has a reason that a reviewer can read."""
+    """Check an entry of `acknowledge`: its key is the id of a warning, and its value states a reason."""
     if name not in check_ids.WARNINGS:
         problem = "is an error, which cannot be acknowledged" if name in check_ids.ERRORS else "is not a check"
         refuse("check-unknown", problem, allowed=", ".join(check_ids.WARNINGS), fix="take it out (docs/checks.md)")
@@ -185,7 +188,11 @@ def check_acknowledged(name: str, reason: str) -> None:
 
 
 def check_property(key: str, value: str) -> None:
-    """Check a property: not a key that the catalog sets itself, not misspelt, no text that `cdk diff` hides."""
+    """Check an entry of `properties`.
+
+    The key must not be one that another field of the catalog sets, nor a misspelt one. The text must be printable
+    ASCII, since `cdk diff` does not show changes in other text.
+    """
     if key in FIELDS_OF_KEYS:
         refuse("key-not-allowed", "is set by another field", allowed=FIELDS_OF_KEYS[key], fix="use that field")
     if key not in KNOWN_KEYS and (close := nearest(key)):
@@ -203,7 +210,7 @@ def check_property(key: str, value: str) -> None:
 
 
 def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
-    """Return one line for each key of `properties` that is unknown to this version."""
+    """Return one warning for each key of a model's `properties` that this version of cohost does not know."""
     return [
         f"models.{name}.properties.{key}: unknown to this version; written unchanged"
         for key in properties
@@ -212,7 +219,7 @@ def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
 
 
 def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, batching: list[str]) -> None:
-    """Check that an entry has no setting that its handler does not read."""
+    """Check that a model's entry has no setting that its handler does not read."""
     if handler == "batched":
         if batching:
             refuse(

@@ -1,6 +1,6 @@
-"""Scaling: bounds, target tracking, idle time and schedule, for either topology.
+"""The catalog's section `scaling`: bounds, target tracking, idle time and schedule, for either topology.
 
-Topology multi-model scales instances, topology scale-to-zero scales copies of the one inference component. The limits
+Topology multi-model scales instances; topology scale-to-zero scales copies of its only inference component. The limits
 are those of Application Auto Scaling and CloudWatch (API references: RegisterScalableTarget, PutScalingPolicy,
 PutScheduledAction, PutMetricAlarm). Rules that span several values are in `cohost.catalog.checks`.
 """
@@ -26,11 +26,11 @@ TRACKED_BY_DEFAULT: Final[Mapping[str, Mapping[str, Any]]] = {
     MULTI_MODEL: {"metric": "invocations", "target": 1000.0},
     SCALE_TO_ZERO: {"metric": "concurrency", "target": 4.0},
 }
-"""Metric and target of a catalog that states neither, by topology.
+"""The default metric and target by topology, for a catalog that states neither.
 
-AWS recommends InvocationsPerInstance for multi-model endpoints, and no source has values of the other metric there
-(SageMaker developer guide: multi-model endpoint auto scaling policies). 1000 calls a minute are less than half of the
-39 a second that an ml.g5.xlarge answered with three encoders; half is AWS's safety factor to begin with.
+AWS recommends InvocationsPerInstance for multi-model endpoints (SageMaker developer guide: multi-model endpoint auto
+scaling policies), and no source has values of the metric `concurrency` for them. 1000 calls a minute are less than half
+of the 39 calls a second that an ml.g5.xlarge answered with three encoders; half is AWS's initial safety factor.
 """
 
 _MOST: Final = 1000
@@ -60,9 +60,9 @@ Cooldown = Annotated[int, Field(ge=0, le=86_400)]
 
 
 class ScheduledScaling(Settings):
-    """Bounds that apply from a point in time until another entry changes them.
+    """One entry of `scaling.schedule`: bounds that apply from a point in time until another entry changes them.
 
-    Capacity outside of the new bounds is brought within them at once (AWS: Scheduled scaling).
+    If the capacity is outside the new bounds, it is brought within them at once (AWS: Scheduled scaling).
     """
 
     name: str = Field(
@@ -83,7 +83,7 @@ class ScheduledScaling(Settings):
 
 
 class Scaling(Settings):
-    """The bounds of instances (multi-model) or copies (scale-to-zero), and the settings that scale between them."""
+    """The catalog's section `scaling`: bounds of instances (multi-model) or copies (scale-to-zero), and policies."""
 
     min: Minimum = Field(description=_MINIMUM)
     max: Maximum = Field(description=_MAXIMUM)
@@ -104,27 +104,29 @@ class Scaling(Settings):
 
     @property
     def lowest(self) -> int:
-        """Return the smallest number of instances or copies that any bound requires, including the schedule's."""
+        """Return the smallest lower bound of instances or copies, including those of the schedule."""
         return min([self.min, *(entry.min for entry in self.schedule if entry.min is not None)])
 
     @property
     def highest(self) -> int:
-        """Return the largest number of instances or copies that any bound allows, including the schedule's."""
+        """Return the largest upper bound of instances or copies, including those of the schedule."""
         return max([self.max, *(entry.max for entry in self.schedule if entry.max is not None)])
 
     @property
     def tracking_scales_in(self) -> bool:
-        """Return True if target tracking also scales in, in addition to `idle_minutes`.
+        """Return True if target tracking scales in, and not only `idle_minutes`.
 
-        With at most one copy it does not, because it would remove the copy before a longer idle time has passed.
+        With `idle_minutes` and at most one copy, target tracking does not scale in, because it would remove the copy
+        before a longer idle time has passed.
         """
         return self.idle_minutes is None or self.highest > 1
 
 
 def with_topology_defaults(data: Any) -> Any:  # a file's content, not yet checked
-    """Return a catalog's data with what scaling leaves out and its topology decides.
+    """Return a catalog's data with the keys of `scaling` filled in that have a default by topology.
 
-    These are the bounds of topology scale-to-zero, 0 and 1 copies, and the metric of topology multi-model.
+    These are the bounds with topology scale-to-zero, 0 and 1 copies, and metric and target with topology
+    multi-model.
     """
     if not isinstance(data, Mapping):
         return data

@@ -1,7 +1,7 @@
-"""Sources of weights, and the bucket of archives.
+"""The catalog's settings for the sources of weights, and its section `storage` for the bucket of archives.
 
-Each model can state its own source of weights (`ModelSource`); the catalog states the source of all models without one
-(`WeightsSettings`) and the bucket that archives are published to (`Storage`).
+Each model can state its own source of weights (`ModelSource`). The catalog states the source for all models that state
+none (`WeightsSettings`), and the storage of published archives (`Storage`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN_SOURCE = re.compile(r"(?:secretsmanager|ssm):[\w/+=.@:-]{1,2048}", re.ASC
 
 
 def check_bucket_name(name: str) -> str:
-    """Check that S3 accepts a bucket's name."""
+    """Return a bucket's name if S3 accepts it, else reject it."""
     if not _BUCKET_NAME.fullmatch(name):
         fix = "name a bucket, without s3:// and without a path"
         refuse("name-not-allowed", f"got {name!r}", allowed=BUCKET_NAME, fix=fix)
@@ -33,10 +33,10 @@ def check_bucket_name(name: str) -> str:
 
 
 def check_token_source(source: str) -> str:
-    """Return the address of a token; an error never shows the text, since it may be the token itself.
+    """Return the location of a Hub token; an error never shows the given text, since it may be the token itself.
 
     Raises:
-        InvalidValueError: the text names neither a secret nor a parameter.
+        InvalidValueError: the text names neither a secret of Secrets Manager nor a parameter of Parameter Store.
     """
     if not _TOKEN_SOURCE.fullmatch(source):
         refuse(
@@ -55,7 +55,7 @@ _PUSHED = ("s3", "archive")
 
 
 class ModelSource(Settings):
-    """The source of one model's weights."""
+    """The settings of one model's entry that state the source of the model's weights."""
 
     model_id: Annotated[str, AfterValidator(check_model_id)] = Field(description=MODEL_ID)
     revision: str | None = Field(
@@ -69,12 +69,12 @@ class ModelSource(Settings):
 
     @property
     def from_hub(self) -> bool:
-        """Return True if the container fetches the weights from the Hub."""
+        """Return True if the container fetches the model's weights from the Hugging Face Hub."""
         return not self.pushed and not self.model_id.startswith(_S3)
 
     @property
     def pushed(self) -> bool:
-        """Return True if `cohost weights push` uploads the weights."""
+        """Return True if `cohost weights push` uploads the model's weights to S3."""
         return self.weights in _PUSHED
 
     @model_validator(mode="after")
@@ -126,7 +126,7 @@ class ModelSource(Settings):
 
 
 class WeightsSettings(Settings):
-    """The source of weights of all models that state none."""
+    """The catalog's keys `weights` and `hub_token`: the source of weights of all models that state no source."""
 
     weights: Weights = Field(default="hub", description=_WEIGHTS)
     hub_token: TokenSource | None = Field(default=None, description=TOKEN_SOURCE)
@@ -145,14 +145,14 @@ class WeightsSettings(Settings):
 
 
 def _with_default(entry: object, weights: str) -> object:
-    """Return an entry with the catalog's source of weights, unless the entry states a source or an S3 location."""
+    """Return a model's entry with the catalog's source of weights, unless the entry states a source or S3 location."""
     if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
         return entry
     return {**entry, "weights": weights}
 
 
 class Storage(Settings):
-    """The prefix of archives in the stack's bucket, their retention, and their removal policy."""
+    """The catalog's section `storage`: prefix, retention and removal policy of archives, and the weights bucket."""
 
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
         default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"
