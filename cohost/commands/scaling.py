@@ -107,7 +107,7 @@ def _after_falling_asleep(change: Change) -> list[str]:
 
 
 def _bill(change: Change, deployment: Deployment) -> str:
-    """Describe the costs that continue."""
+    """Return a line about the costs that continue while the endpoint sleeps."""
     if not change.instances_that_stay:
         return "Then only the stored archives and logs bill. `cohost status` shows when the instance is gone."
     kind = change.instance_type or ""
