@@ -138,30 +138,36 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return the verdict in a word or two."""
+        """Return the text of the table of `cohost engines`: yes, no, unknown, or other image."""
         return "other image" if self.serves == "yes" and not self.here else self.serves
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelVerdicts:
-    """One model with its verdicts for all backends."""
+    """The facts about one model, with the verdict for each backend."""
 
     model: ModelFacts
     backends: dict[Backend, Verdict]
 
     def as_data(self) -> dict[str, Any]:
-        """Return the verdicts as JSON data."""
+        """Return the facts and the verdicts as data for JSON."""
         return {**asdict(self.model), "backends": asdict(self)["backends"]}
 
 
 def judge(
     catalog: Catalog, profiles: Mapping[str, Profile], names: Iterable[str], hubs: Sequence[Path] = ()
 ) -> list[ModelVerdicts]:
-    """Evaluate models of a catalog against every backend.
+    """Return the verdicts of all backends for each named model of a catalog.
+
+    Args:
+        catalog: the catalog.
+        profiles: the profiles in the file beside the catalog, by model id.
+        names: the names of the models in the catalog.
+        hubs: folders of models laid out as org/name, whose config.json replaces a profile.
 
     Raises:
         ImageError: the catalog names an image that is not known.
-        PlanError: a model's config.json in a local folder cannot be read.
+        PlanError: a model's config.json in one of the folders is not a JSON object.
     """
     places = {backend: tuple(_place(backend, catalog)) for backend in BACKENDS}
     notes = {backend: tuple(_notes(backend, catalog)) for backend in BACKENDS}
@@ -189,7 +195,7 @@ def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
 
 
 def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
-    """Yield the reasons in image, topology and instance type that keep a backend out."""
+    """Yield the reasons against a backend in the catalog's image, topology and instance type."""
     key, image = _image_of(backend, catalog)
     reference = f"{image.repository}:{image.tag}"
     engine = ENGINE_NAMES[backend]

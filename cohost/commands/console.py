@@ -107,7 +107,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
 
 
 def print_status(status: Status) -> None:
-    """Print a deployment's state: the endpoint first, then one line per archive."""
+    """Print a deployment's state as tables: the endpoint, the archives, and the models not loaded in the last hour."""
     err_note = f" ({status.failure_reason})" if status.failure_reason else ""
     facts = (
         ("endpoint", f"{status.endpoint_name}: {status.endpoint_status}{err_note}"),

@@ -62,10 +62,10 @@ OFFLINE_CATALOG = Path("model_configs/offline.yaml")
 
 
 def load_with_warnings(path: Path) -> LoadedCatalog:
-    """Load a catalog and print its warnings to stderr.
+    """Load the catalog from a file and print the catalog's warnings to stderr.
 
     Raises:
-        CatalogError: the file has faults.
+        CatalogError: the file cannot be read or has faults.
     """
     loaded = load_catalog(path)
     for warning in loaded.catalog.warnings:

@@ -1,4 +1,4 @@
-"""The subcommands for the hours without calls: `cohost wake`, `cohost sleep` and `cohost expire`."""
+"""The subcommands that wake an endpoint, put it to sleep or move its expiry: `cohost wake`, `sleep` and `expire`."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
     """Read the expiry of a stack's endpoint from CloudFormation, EventBridge Scheduler and SageMaker.
 
     Raises:
-        StackError: the stack does not exist, or its endpoint does not expire.
+        StackError: the stack does not exist or has no expiry, or EventBridge Scheduler refuses to show a schedule.
     """
     outputs = read_outputs(session.client("cloudformation"), stack_name)
     deployment = Deployment.from_outputs(stack_name, outputs)

@@ -83,7 +83,7 @@ def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the t
 
 
 def unreachable(model: str, error: BotoCoreError) -> InvocationError:
-    """Return the error of a call that got no answer."""
+    """Return the error of a call to which neither SageMaker nor the model answered."""
     return InvocationError(
         "endpoint-unreachable",
         f"model {model}",

@@ -63,7 +63,7 @@ class LoadFailure:
     reason: str
 
     def line(self) -> str:
-        """Format the failure as one line."""
+        """Return the failure as one line of text."""
         return f"model {self.model} was not loaded: {self.reason}"
 
 

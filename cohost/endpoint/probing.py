@@ -33,7 +33,7 @@ single call may miss a stopped worker."""
 
 
 class Verdict(StrEnum):
-    """The outcome of a model's probe."""
+    """The kind of outcome of a model's probe; the value is the text that `cohost status --probe` prints."""
 
     OK = "answers"
     STOPPED = "process stopped"

@@ -48,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """The longest wait of a command in seconds, a progress callback, and the clock."""
+    """The longest wait of a command in seconds, the callback that receives its progress, and the clock of the wait."""
 
     limit_s: float
     notice: Callable[[Waiting], None]
@@ -228,7 +228,7 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
 
 
 def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
-    """Return the minimum number of instances of the endpoint, and their type."""
+    """Return the number of instances that the endpoint never scales below, and their type, from its configuration."""
     _, config = describe_endpoint(session.client("sagemaker", region_name=deployment.region), deployment)
     variant = config["ProductionVariants"][0]
     managed: Any = variant.get("ManagedInstanceScaling") or {}

@@ -1,4 +1,4 @@
-"""The CloudFormation stacks of this project: existing ones, and deleted ones that left something behind."""
+"""The CloudFormation stacks of this project, deleted stacks too, their resources, and the deletion of a stack."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OurStack:
 
     @property
     def gone(self) -> bool:
-        """Return True if the stack is deleted; a resource that it retained may still exist."""
+        """Return True if the stack is deleted; resources that the deletion retained may still exist."""
         return self.status == _DELETED
 
 
@@ -83,7 +83,7 @@ def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
 
 
 def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]:
-    """Return the resources that a stack has, or had when it was deleted, each with its status."""
+    """Return the resources that a stack has, or that a deleted stack had, each with CloudFormation's status."""
     pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack.arn)
     listed = cache(partial(names_by_arn, session))
 
