@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def find_cdk(path: str) -> str:
-    """Return the file of the program `cdk` on a search path. `cdk` needs `node`, which must be on PATH.
+    """Return the file path of the program `cdk` on a search path. `cdk` needs `node`, which must be on PATH.
 
     Raises:
         LocalError: the search path has no `cdk`, or PATH has no `node`.
@@ -139,7 +139,7 @@ def deploy(
                 _read_logs(watch, progress.log_groups, progress)
                 show(progress)
         except KeyboardInterrupt:
-            # Ctrl-C ends cdk too, since it is in the same process group; CloudFormation continues the deploy.
+            # Ctrl-C reaches cdk too, which is in the same process group; CloudFormation continues the deploy.
             process.wait()
             raise
     _look(cloudformation, stack, progress)

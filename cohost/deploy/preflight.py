@@ -59,7 +59,7 @@ def passed(check: str, why: str) -> Finding:
 
 
 def failed(check: str, why: str) -> Finding:
-    """Return the finding of a check that failed: the deploy would fail or surprise. `why` includes the fix."""
+    """Return the finding of a failed check: the deploy would fail or not do as expected. `why` includes the fix."""
     return Finding(check=check, outcome="fail", why=why)
 
 

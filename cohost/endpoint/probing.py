@@ -59,7 +59,7 @@ class Probe:
 
     @property
     def well(self) -> bool:
-        """Return True if the model answered all its calls, or rejected the probe's text."""
+        """Return True if callers get answers: the model answered, or it rejected only the probe's text."""
         return self.verdict in {Verdict.OK, Verdict.REFUSES}
 
 

@@ -51,7 +51,7 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
 
 
 def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
-    """Return the bucket from which an endpoint reads a model's pushed weights; None if the model's are on the Hub.
+    """Return the bucket from which an endpoint reads a model's pushed weights; None for a model without pushed weights.
 
     Raises:
         WeightsError: the endpoint's role may not read a bucket with weights, or the bucket lacks the model's weights.

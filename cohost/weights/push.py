@@ -126,8 +126,8 @@ class Pusher:
         An interrupted push is resumed.
 
         Raises:
-            WeightsError: the model has `weights: hub`; its weights cannot be fetched, have faults, or differ from the
-                objects of this revision in the bucket; or S3 refuses.
+            WeightsError: the catalog does not place the model's weights in S3; or the weights cannot be fetched, have
+                faults, or differ from the objects of this revision in the bucket; or S3 refuses.
             HubAccessError: the Hub does not provide the weights.
         """
         revision = pushed_revision(entry)
