@@ -1,7 +1,7 @@
-"""The backends that can serve each model of a catalog, and the reasons against the others.
+"""The backends (handler and engine) that can serve each model of a catalog, and the reasons against the others.
 
-`cohost engines` shows the results; every synth rejects a catalog by the same rules. A result covers the model itself
-and the catalog's own image and instance type.
+`cohost engines` shows the verdicts; every `cdk synth` rejects a catalog by the same rules. A verdict covers the model
+itself, and the image and the instance type that the catalog names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST_ENTAILMENT_LABELS: Final = 2
 
 @dataclass(frozen=True)
 class Reason:
-    """A fact that excludes a backend, with its source; if `certain` is false, the backend may still work."""
+    """A fact that excludes a backend, with the fact's source; if `certain` is false, the backend may still work."""
 
     text: str
     source: str
@@ -40,7 +40,7 @@ class Reason:
 
 
 def head_faults(model: ModelFacts) -> Iterator[Reason]:
-    """Yield the parts that the task needs and the model's own weights lack."""
+    """Yield a reason if the model's weights lack a part that its task needs: a head, or a label for entailment."""
     if model.task == _FEATURES:
         return
     if model.has_head is False:
@@ -105,7 +105,7 @@ def _not_known(model: ModelFacts) -> Reason:
     )
 
 
-# Every reason in the model itself that keeps a backend from serving it; with none, the backend can.
+# For each backend, the function that yields the reasons in the model against it. Without a reason, the backend serves.
 _RULES: Final[dict[Backend, Callable[[ModelFacts], Iterator[Reason]]]] = {
     "stock": _transformers,
     "batched": _transformers,
@@ -126,7 +126,8 @@ class Verdict:
     """The result for one model and one backend.
 
     `serves` is about the model alone, in the image that suits the backend best; `here` also counts the catalog's image
-    and instance type. `against` are the reasons for the former, `place` those for the latter, `notes` are remarks.
+    and instance type. `against` has the reasons in the model, `place` the reasons in the image, the topology and the
+    instance type; `notes` are remarks that exclude nothing.
     """
 
     serves: Answer
@@ -137,30 +138,36 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return the verdict in a word or two."""
+        """Return the text of the table of `cohost engines`: yes, no, unknown, or other image."""
         return "other image" if self.serves == "yes" and not self.here else self.serves
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelVerdicts:
-    """One model with its verdicts for all backends."""
+    """The facts about one model, with the verdict for each backend."""
 
     model: ModelFacts
     backends: dict[Backend, Verdict]
 
     def as_data(self) -> dict[str, Any]:
-        """Return the verdicts as JSON data."""
+        """Return the facts and the verdicts as data for JSON."""
         return {**asdict(self.model), "backends": asdict(self)["backends"]}
 
 
 def judge(
     catalog: Catalog, profiles: Mapping[str, Profile], names: Iterable[str], hubs: Sequence[Path] = ()
 ) -> list[ModelVerdicts]:
-    """Evaluate models of a catalog against every backend.
+    """Return the verdicts of all backends for each named model of a catalog.
+
+    Args:
+        catalog: the catalog.
+        profiles: the profiles in the file beside the catalog, by model id.
+        names: the names of the models in the catalog.
+        hubs: folders of models laid out as org/name, whose config.json replaces a profile.
 
     Raises:
         ImageError: the catalog names an image that is not known.
-        PlanError: a model's config.json in a local folder cannot be read.
+        PlanError: a model's config.json in one of the folders is not a JSON object.
     """
     places = {backend: tuple(_place(backend, catalog)) for backend in BACKENDS}
     notes = {backend: tuple(_notes(backend, catalog)) for backend in BACKENDS}
@@ -181,14 +188,14 @@ def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], not
 
 
 def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
-    """Return the catalog key of the image that a backend would run in, and the image; ONNX has a separate stack."""
+    """Return the catalog key of a backend's image, and the image; ONNX runs in the stack of the CPU design."""
     if backend == "onnx":
         return "designs.cpu-onnx.image", parse_image(cpu_design(catalog).image)
     return "endpoint.image", parse_image(catalog.endpoint.image)
 
 
 def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
-    """Yield the reasons in image, topology and instance type that keep a backend out."""
+    """Yield the reasons against a backend in the catalog's image, topology and instance type."""
     key, image = _image_of(backend, catalog)
     reference = f"{image.repository}:{image.tag}"
     engine = ENGINE_NAMES[backend]
@@ -232,7 +239,7 @@ ENGINE_NAMES: Final[dict[Backend, str]] = {
     "vllm": "vllm",
     "trtllm": "trtllm",
 }
-"""The engine's name in the table of images, by backend."""
+"""The engine's name in `Image.backends` (cohost/hardware/images.py), by backend."""
 
 TRANSFORMERS: Final = "transformers 4.56 and 5.9: AutoModelForSequenceClassification randomly sets a missing head"
 TRANSFORMERS_SDPA: Final = "transformers 4.56 and 5.9: DebertaV2PreTrainedModel has no _supports_sdpa"
@@ -249,10 +256,10 @@ SAGEMAKER_LABEL: Final = "SageMaker developer guide: custom containers of multi-
 IMAGE_TABLE: Final = "cohost/hardware/images.py, from the Dockerfiles of DJL Serving 0.36.0 and AWS's list of images"
 
 DEBERTA: Final = frozenset({"deberta", "deberta-v2"})
-"""Model types with disentangled attention, as written in config.json."""
+"""Values of `model_type` in config.json that have DeBERTa's disentangled attention."""
 
 EXPORTED: Final = frozenset({"bert", "roberta", "xlm-roberta", "deberta-v2"})
-"""Model types for which tests compare the export with torch."""
+"""Values of `model_type` in config.json for which tests compare the ONNX export's answers with torch's."""
 
 VLLM_EMBEDDINGS: Final = frozenset(
     {
@@ -260,13 +267,13 @@ VLLM_EMBEDDINGS: Final = frozenset(
         *("ModernBertModel", "NomicBertModel", "GteModel", "GteNewModel"),
     }
 )
-"""Encoders that vLLM implements itself, for embeddings."""
+"""Architectures of encoders that vLLM implements itself and serves embeddings with."""
 
 TRTLLM_ENCODERS: Final = frozenset({"BertForSequenceClassification"})
-"""Encoders among the models of TensorRT-LLM's own runtime."""
+"""Architectures of encoders among the models of TensorRT-LLM's own runtime."""
 
 HEAD_SUFFIX: Final = "ForSequenceClassification"
-"""The suffix of every architecture name that has a head for text-classification."""
+"""The suffix of the name of every architecture that has a head for text-classification."""
 
 
 UNKNOWN_SOURCE: Final = "the catalog's entry alone"
@@ -274,10 +281,11 @@ UNKNOWN_SOURCE: Final = "the catalog's entry alone"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """The known facts about one model; None is not known.
+    """The facts about one model that decide about backends; None means that a fact is not known.
 
-    `architecture` and `model_type` are config.json's, `labels` is the size of its head, `entails` is true if one of its
-    labels starts with "entail", `source` names the file that all of it was read from.
+    `architecture` and `model_type` are values of config.json. `labels` is the number of the head's labels, `entails` is
+    true if a label starts with "entail", and `own_code` is the catalog's `trust_remote_code`. `source` names the origin
+    of `architecture`, `model_type`, `labels` and `entails`.
     """
 
     name: str
@@ -305,10 +313,11 @@ def facts_of(name: str, entry: ModelEntry, profiles: Mapping[str, Profile], hubs
     """Return the known facts about a model.
 
     Args:
-        name: its name in the catalog.
-        entry: its entry there.
-        profiles: the profiles beside the catalog, by model id.
-        hubs: folders of models laid out as org/name; the first that has the model's config.json wins over its profile.
+        name: the model's name in the catalog.
+        entry: the model's entry in the catalog.
+        profiles: the profiles (stored config.json and weight sizes) in the file beside the catalog, by model id.
+        hubs: folders of models laid out as org/name. A config.json of the model there replaces its profile; the first
+            folder that has one is used.
 
     Raises:
         PlanError: a local config.json is not a JSON object.

@@ -1,6 +1,6 @@
-"""The Hugging Face Hub through its own client, and each of the client's errors as one line with a fix.
+"""Access to the Hugging Face Hub through the library huggingface_hub, whose errors become one line with a fix.
 
-The client is imported late: it takes a second, and most commands need no Hub.
+The library is imported inside the functions: the import takes a second, and most commands do not need the Hub.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _DENIED: Final = frozenset({401, 403})
 
 
 def hub_url() -> str:
-    """Return the Hub's address: HF_ENDPOINT as in Hugging Face's own tools, else the public one."""
+    """Return the Hub's URL: the variable HF_ENDPOINT, which Hugging Face's own tools read too, else the public Hub."""
     return os.environ.get("HF_ENDPOINT", DEFAULT_HUB).rstrip("/")
 
 
 def client(token: str | bool | None = None) -> HfApi:  # noqa: FBT001 - the client's own argument
-    """Return the client, with a token, with none (False), or with that of HF_TOKEN or `hf auth login` (None)."""
+    """Return the Hub's client with this token; False: without a token; None: with HF_TOKEN or `hf auth login`'s."""
     from huggingface_hub import HfApi
 
     return HfApi(endpoint=hub_url(), token=token)
 
 
 def read_file(model_id: str, revision: str | None, name: str) -> bytes | None:
-    """Return a file of a public model; None if there is no such file. No token is sent.
+    """Return the content of a public model's file; None if the Hub has no such file. No token is sent.
 
-    The result does not come from a cache, so it proves that the Hub has the file now.
+    The content never comes from a cache, so a result proves that the Hub has the file now.
     """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined] # documented, not declared
@@ -53,17 +53,17 @@ def read_file(model_id: str, revision: str | None, name: str) -> bytes | None:
 
 @contextmanager
 def explaining(model: str, *, folder: str, token: str = "") -> Iterator[None]:
-    """Turn the client's errors into one.
+    """Convert the errors that the Hub's client raises in the `with` block to HubAccessError.
 
     Args:
-        model: names the model in the error.
-        folder: the option by which the model can be given as a folder instead.
-        token: the options by which a token can be given; empty where none is used.
+        model: the model's name for the error's text.
+        folder: the command-line option that names a local folder with the model, such as `--from`.
+        token: the settings that give a token, such as HF_TOKEN; empty if the caller sends no token.
 
     Raises:
         HubAccessError: the Hub refuses the model, does not have it, or cannot be reached.
     """
-    import httpx  # the client's own HTTP library
+    import httpx  # the HTTP library of huggingface_hub
     from huggingface_hub.errors import HFValidationError
 
     try:

@@ -1,4 +1,4 @@
-"""The subcommands about archives: `cohost render`, `bundle`, `verify`, `push`."""
+"""The subcommands about models' archives: `cohost render`, `bundle`, `verify` and `push`."""
 
 from __future__ import annotations
 

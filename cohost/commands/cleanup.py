@@ -1,4 +1,4 @@
-"""The subcommands that stop costs: `cohost cleanup` and `cohost orphans`."""
+"""The subcommands that remove or list resources that cost money: `cohost cleanup` and `cohost orphans`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command's output: tables for people, JSON for scripts, errors in one line."""
+"""The output of every subcommand: tables for people, JSON for scripts, errors in one line."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ if TYPE_CHECKING:
 
 
 out = Console(highlight=False)
-"""Results. Anything a script may read goes here and nothing else does."""
+"""The console of stdout: results that a script may read, and nothing else."""
 
 err = Console(stderr=True, highlight=False)
-"""Progress, warnings and faults."""
+"""The console of stderr: progress, warnings and errors."""
 
 EXIT_FAULT, EXIT_OVER_BUDGET, EXIT_INTERRUPTED = 1, 2, 130
-"""The exit codes of docs/commands.md. Its 3 is the load test's own, and 2 is wrong usage too, as Typer has it."""
+"""The exit codes in docs/commands.md. Code 3 there is set by the load test itself, and 2 is also Typer's code for wrong
+usage."""
 
 _LOG_EVERY_S = 30.0
 _answer = {"json": False}
 
 
 def print_json(content: object) -> None:
-    """Print one JSON document, indented, in the characters that the data has."""
+    """Print one JSON document to stdout, indented, with characters outside ASCII unescaped."""
     out.print(Text(json.dumps(content, indent=2, ensure_ascii=False)), soft_wrap=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under a title; values are shown as text, never read as markup."""
+    """Print a table with a title; values are printed as they are, and never interpreted as Rich's markup."""
     table = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
-        # The first column names what the row is about, so it is never broken.
+        # The first column has the name of the row's subject, which is not broken over lines.
         table.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text("-" if value is None else str(value)) for value in row))
@@ -53,7 +54,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def print_panel(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Print names with their meaning in a frame, as Typer prints the help of a command."""
+    """Print names and their meanings in a frame, as Typer prints the help of a command."""
     table = Table.grid("", "", padding=(0, 2, 0, 0), expand=True)
     table.columns[0].style, table.columns[0].no_wrap, table.columns[1].ratio = "bold cyan", True, 1
     for name, meaning in rows:
@@ -69,7 +70,7 @@ def print_error(error: CodedError) -> None:
 
 
 def answer_in_json(chosen: bool) -> bool:  # noqa: FBT001 (typer calls it with the option's value)
-    """Store --json, so that an error of the command is printed as JSON; return its value."""
+    """Store the value of --json, so that `print_error` prints errors as JSON, and return the value."""
     _answer["json"] = chosen
     return chosen
 
@@ -87,9 +88,9 @@ def print_warning(message: str) -> None:
 
 @contextmanager
 def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
-    """Show the task on stderr, and with each progress callback the wait and its limit.
+    """Show `doing` on stderr, and yield a callback that shows `awaiting` with the time waited and the limit.
 
-    Without a terminal, as in a log, a line is printed twice per minute.
+    If stderr is not a terminal but, for example, a log file, the callback prints a line every 30 s.
     """
     printed = -math.inf
 
@@ -106,7 +107,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
 
 
 def print_status(status: Status) -> None:
-    """Print a deployment's state: the endpoint first, then one line per archive."""
+    """Print a deployment's state as tables: the endpoint, the archives, and the models not loaded in the last hour."""
     err_note = f" ({status.failure_reason})" if status.failure_reason else ""
     facts = (
         ("endpoint", f"{status.endpoint_name}: {status.endpoint_status}{err_note}"),
@@ -118,7 +119,7 @@ def print_status(status: Status) -> None:
         *(() if status.component else (("models loaded now", _loaded(status)),)),
     )
     print_table(status.stack_name, ("", ""), facts)
-    # The digest of an archive of all models starts with `bundle-`.
+    # The content digest of an archive that holds all models has the prefix "bundle-", which is not printed.
     digests = {name: digest.rpartition("-")[2][:12] for name, digest in status.archives.items()}
     rows = [(n, d, "push" if n in status.not_in_outputs else "deploy") for n, d in digests.items()]
     print_table("Archives in the live generation", ("archive", "content", "published by"), rows)
@@ -150,7 +151,7 @@ def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
 
 
 def print_probes(probes: Sequence[Probe] | None) -> None:
-    """Print the outcome of each model's probe; None: no probe was requested, an empty list: no copy runs."""
+    """Print the outcome of each model's probe. None means that no probe was requested, [] that no copy runs."""
     if probes is None:
         out.print("The models were not called; `cohost status --probe` calls each.")
     elif not probes:
@@ -161,7 +162,7 @@ def print_probes(probes: Sequence[Probe] | None) -> None:
 
 
 def print_answer(texts: Sequence[str], answer: object) -> None:
-    """Print one line per text: its labels with scores, or the size of its embedding."""
+    """Print one line per text: the text's labels with scores, or the dimensions of its embedding."""
     items = answer if isinstance(answer, list) else [answer]
     if len(items) != len(texts):
         print_json(answer)

@@ -166,7 +166,7 @@ def _row(one: DesignCost) -> Sequence[object]:
 
 
 def _origin(one: DesignCost) -> str:
-    """Describe the source of a row's figures."""
+    """Return a line about the source of a design's figures: instances, measured rate and price."""
     design = one.design
     instance = f"{design.instances} x {design.instance_type or 'an unrecorded instance type'}"
     rate = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "

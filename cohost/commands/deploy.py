@@ -1,4 +1,4 @@
-"""The subcommands before and during a deploy: `cohost preflight` and `cohost deploy`."""
+"""The subcommands for a deploy and for the checks before it: `cohost deploy` and `cohost preflight`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _check(catalog: Catalog, *, shown: bool) -> list[Finding]:
 
 
 def progress_table(progress: Progress) -> Table:
-    """Return a table of an update's resources: each with its type and status."""
+    """Return a table of the resources of a deploy, each with its type and last status."""
     table = Table("resource", "type", "status")
     for name, (kind, status) in progress.resources.items():
         style = "red" if "FAILED" in status or "ROLLBACK" in status else "green" if status.endswith("COMPLETE") else ""

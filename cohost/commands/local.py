@@ -26,7 +26,7 @@ from cohost.errors import LocalError
 
 
 class Engine(StrEnum):
-    """The programs that can serve archives on this machine."""
+    """The values of `--engine`: the programs that can serve a catalog's archives on this machine."""
 
     EMBEDDED = "embedded"
     DOCKER = "docker"
@@ -47,7 +47,7 @@ def demo(
     Example: cohost demo
     """
     check_packages(_NEEDED, "local")
-    # In place of this process, so that Ctrl-C reaches the demo alone and it can clean up.
+    # The demo replaces this process, so that only the demo receives Ctrl-C and it can clean up.
     os.execv(  # noqa: S606 - our own module, no shell
         sys.executable,
         [sys.executable, "-m", "local_aws.demo", "--state", str(state), "--port", str(port)],
@@ -153,7 +153,10 @@ def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False
 
 
 def _become_engines(command: str, arguments: list[str]) -> None:
-    """Replace this process by the module, so that Ctrl-C reaches only the module and it can end its server."""
+    """Replace this process by the module `local_aws.engines`, so that only the module receives Ctrl-C.
+
+    The module then stops its server.
+    """
     check_packages(_NEEDED, "local")
     os.execv(  # noqa: S606 - our own module, no shell
         sys.executable, [sys.executable, "-m", "local_aws.engines", command, *arguments]

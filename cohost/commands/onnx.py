@@ -1,4 +1,4 @@
-"""The subcommand that exports the catalog's models for design 02: `cohost export-onnx`."""
+"""The subcommand that exports the catalog's models to ONNX for the CPU design (02): `cohost export-onnx`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and look-ups that several subcommands share."""
+"""Options that several subcommands have, and functions that look up catalog, model and packages for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def parse_seconds(text: str | float) -> float:
-    """Parse a duration such as 90, 90s, 15m or 1h to seconds; anything else is wrong usage."""
+    """Convert a duration such as 90, 90s, 15m or 1h to seconds; raises typer.BadParameter for any other text."""
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)([smh]?)", str(text))
     if found is None:
         raise typer.BadParameter(f"{text!r}; allowed: a number with s, m or h, such as 15m")
@@ -62,10 +62,10 @@ OFFLINE_CATALOG = Path("model_configs/offline.yaml")
 
 
 def load_with_warnings(path: Path) -> LoadedCatalog:
-    """Load a catalog and print its warnings to stderr.
+    """Load the catalog from a file and print the catalog's warnings to stderr.
 
     Raises:
-        CatalogError: the file has faults.
+        CatalogError: the file cannot be read or has faults.
     """
     loaded = load_catalog(path)
     for warning in loaded.catalog.warnings:
@@ -74,10 +74,14 @@ def load_with_warnings(path: Path) -> LoadedCatalog:
 
 
 def check_packages(names: Iterable[str], *groups: str) -> None:
-    """Check that the Python packages of a command are installed; a deploy machine has only those of a deploy.
+    """Check that the Python packages that a command needs are installed; a machine that only deploys may lack them.
+
+    Args:
+        names: the packages' import names.
+        groups: the dependency groups of pyproject.toml that have the packages.
 
     Raises:
-        PackagesError: some are missing.
+        PackagesError: a package is missing.
     """
     if missing := [name for name in names if importlib.util.find_spec(name) is None]:
         raise PackagesError(
@@ -90,10 +94,10 @@ def check_packages(names: Iterable[str], *groups: str) -> None:
 
 
 def entry_of(loaded: LoadedCatalog, name: str) -> ModelEntry:
-    """Return a model of the catalog by its name.
+    """Return the entry of a model in the catalog.
 
     Raises:
-        CatalogError: the model does not exist.
+        CatalogError: the catalog has no model of that name.
     """
     models = loaded.catalog.models
     if name not in models:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
-    """Return a memory plan as JSON data."""
+    """Return a memory plan as data for JSON; keys that end in `_mib` are in MiB."""
     rooms = {room.name: room for room in room_of(plan)}
     return {
         "instance_type": plan.instance_type,
@@ -64,7 +64,10 @@ def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
 
 
 def fleet_as_data(fleet: Fleet) -> dict[str, Any]:
-    """Return a fleet as JSON data: each option with the models of every endpoint."""
+    """Return a fleet (the placements of all models on endpoints) as data for JSON.
+
+    Each option is an instance type, with the models on each of its endpoints.
+    """
     return {
         "models": fleet.models,
         "workers": fleet.workers,
@@ -102,7 +105,7 @@ def _model(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, Any]:
 
 
 def _memory_keys(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, tuple[int | None, int]]:
-    """Return each memory key with the catalog's own value, None if derived, and the value that the plan derives."""
+    """Return two values of each memory key of the catalog: the catalog's own, None if derived, and the plan's."""
     entry = loaded.catalog.models[model.name]
     planned = derive(model.name, entry, model.demand.profile)
     keys = {
@@ -235,7 +238,7 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     console.print_table("Largest values that fit, all others unchanged", ("model", "workers", "batch"), room_rows)
     for model in planned.models if planned.instance.gpus else ():
         entry = loaded.catalog.models[model.name]
-        # A library of DeBERTa's attention is the one package that changes how it runs.
+        # A library for DeBERTa's attention is the only package that changes how the batched handler runs the model.
         if entry.handler == BATCHED and model.demand.profile.shape.attention == "disentangled" and not entry.packages:
             console.print_warning(
                 f"models.{model.name}: without a library for DeBERTa's attention a pass launches about 800 kernels, "
@@ -248,7 +251,7 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
 
 
 def _needs(loaded: LoadedCatalog, model: ModelPlan) -> str:
-    """Format the stated and the derived required memory."""
+    """Format a model's `required_memory_mb`: the catalog's value, and in parentheses the value derived by the plan."""
     stated, planned = _memory_keys(loaded, model)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"
@@ -349,7 +352,7 @@ def engines(
 
 
 def _explain(backend: Backend, found: Sequence[ModelVerdicts]) -> None:
-    """Print each reason once, with the models that it holds for."""
+    """Print the backend's reasons and remarks, each once, with the names of the models that it applies to."""
     reasons: dict[Reason, list[str]] = {}
     for judged in found:
         verdict = judged.backends[backend]

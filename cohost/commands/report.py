@@ -1,4 +1,4 @@
-"""The subcommands that measure, and those that show results: `cohost bench`, `cohost report` and `cohost compare`."""
+"""The subcommands of the load test and of its results: `cohost bench`, `cohost report` and `cohost compare`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHORT_SWEEP, SHORT_CALLERS = "1,8", "1,8"
 PROGRESS_FILE = "progress.json"
 _POLL_S = 0.25
 
-# Shorter than on the page, so that a terminal of 80 columns holds them.
+# Column titles, shorter than those on the report's page, so that the table fits a terminal of 80 columns.
 _LATENCY, _RATES = ("p50", "p90", "p95", "p99 ms"), ("items/s at 8", "at 8 : at 1", "USD per 1M")
 
 
@@ -83,7 +83,7 @@ def compare(
     if as_json:
         console.print_json(json.loads(written.content.model_dump_json()))
     else:
-        # Without the instance, which the page shows.
+        # The last column, the instance type, is left out; the page has it.
         rows = [row[:-1] for row in written.rows]
         console.print_table("Designs compared, all models", ("design", *_LATENCY, *_RATES), rows)
         console.err.print(Text(written.content.measured), soft_wrap=True)
@@ -141,7 +141,10 @@ def bench(
 
 
 def _arguments(options: Mapping[str, object]) -> Iterator[str]:
-    """Yield the arguments of options: a flag for True, one per value of a list, none for None and False."""
+    """Yield the command-line arguments for options by name.
+
+    An option with the value True becomes a flag, one with a list is repeated per value, and None and False are omitted.
+    """
     for name, value in options.items():
         for one in value if isinstance(value, list) else [value]:
             if one is True:
@@ -151,7 +154,7 @@ def _arguments(options: Mapping[str, object]) -> Iterator[str]:
 
 
 def _bench(arguments: list[str], folder: Path) -> NoReturn:
-    """Measure, report, and end with Locust's exit code."""
+    """Run the load test, write and show its report, and exit with Locust's exit code."""
     code, interrupted = _run(arguments, folder)
     if not (folder / "run.json").is_file():
         if interrupted:
@@ -167,12 +170,13 @@ def _bench(arguments: list[str], folder: Path) -> NoReturn:
 
 
 def _run(arguments: list[str], folder: Path) -> tuple[int, bool]:
-    """Run Locust and show its progress; return its exit code and whether it was interrupted."""
+    """Run Locust and show its progress; return Locust's exit code, and True if the user pressed Ctrl-C."""
     locustfile = _locustfile()
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "locust", "-f", str(locustfile), *arguments]
     with (folder / "locust.log").open("w", encoding="utf-8") as log:
-        # Ctrl-C reaches the whole foreground group: Locust ends its run and writes its result, so wait for that.
+        # Ctrl-C reaches all processes of the foreground group. Locust then ends its run and writes its result, and this
+        # process waits for Locust.
         interrupts: list[float] = []
         previous = signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
         try:
@@ -204,13 +208,16 @@ def _facts(file: Path) -> dict[str, Any]:
 
 
 def _faults(log: Path) -> list[str]:
-    """Return Locust's error lines, or its last three lines if it has none."""
+    """Return the error lines in Locust's log, or the log's last three lines if it has none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if line.startswith(("error:", "locust: error:"))] or lines[-3:]
 
 
 def _locustfile() -> Path:
-    """Locate the locustfile without importing it: load_tests depends on this package, not the other way round."""
+    """Return the path of the locustfile in the package load_tests.
+
+    The package is not imported, because it imports `cohost`, which must not import it in turn.
+    """
     check_packages(("locust", "geventhttpclient", "numpy", "load_tests"), "load")
     spec = importlib.util.find_spec("load_tests")
     places = [] if spec is None else list(spec.submodule_search_locations or ())

@@ -1,4 +1,4 @@
-"""`cohost rollback`: return to an earlier generation that is still stored."""
+"""The subcommand that returns to an earlier, still stored generation of archives: `cohost rollback`."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ def _show(live: str, earlier: Sequence[Earlier], template: Mapping[str, Any], *,
 
 
 def _minute(moment: str) -> str:
-    """Format a moment for a reader: to the minute, in UTC."""
+    """Format an ISO 8601 timestamp in UTC to the minute, such as "2026-11-30 08:15 UTC"."""
     return f"{dt.datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""The subcommands for the hours without calls: `cohost wake`, `cohost sleep` and `cohost expire`."""
+"""The subcommands that wake an endpoint, put it to sleep or move its expiry: `cohost wake`, `sleep` and `expire`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _after_falling_asleep(change: Change) -> list[str]:
 
 
 def _bill(change: Change, deployment: Deployment) -> str:
-    """Describe the costs that continue."""
+    """Return a line about the costs that continue while the endpoint sleeps."""
     if not change.instances_that_stay:
         return "Then only the stored archives and logs bill. `cohost status` shows when the instance is gone."
     kind = change.instance_type or ""

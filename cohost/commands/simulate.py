@@ -1,4 +1,4 @@
-"""`cohost simulate`: the cost of scaling settings and the calls that they refuse, before anything is deployed."""
+"""The subcommand that forecasts costs and refused calls of scaling settings before a deploy: `cohost simulate`."""
 
 from __future__ import annotations
 
@@ -154,7 +154,10 @@ def _compare(
     callers: Callers,
     region: str,
 ) -> Comparison:
-    """Replay everything, with a progress bar on a terminal."""
+    """Replay the trace with every combination of the catalog's and the overriding scaling settings.
+
+    A progress bar is drawn on a terminal.
+    """
     combinations = rules_of(catalog, overrides)
     prices, instance_type = load_prices(), catalog.endpoint.instance_type
     price = prices.find(region, instance_type)
@@ -195,7 +198,7 @@ def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
 
 
 def _values(name: str, text: str) -> list[Any]:
-    """Return the values of a list option, each once, in the given order."""
+    """Return the converted values of a list option such as "5,15", without repetitions, in the given order."""
     convert = _CONVERTERS.get(name, int)
     try:
         return list(dict.fromkeys(convert(part.strip()) for part in text.split(",")))

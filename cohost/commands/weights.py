@@ -1,4 +1,4 @@
-"""`cohost weights …`: upload models' weights to S3, list them, and remove unused ones."""
+"""The subcommands `cohost weights …`, which upload models' weights to S3, list them, and remove unused weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 weights_app = typer.Typer(help="Weights in S3: push, list, prune.", no_args_is_help=True)
 
 _SHOWN = 8
-"""Digits of a commit's short form, as the Hub's pages show it."""
+"""The digits that are printed of a commit, as many as on the Hub's pages."""
 
 _NAMES = Annotated[list[str] | None, typer.Argument(help="Models; left out, all whose weights go to S3.")]
 _FROM = Annotated[
@@ -110,7 +110,7 @@ def prune(
 
 
 def _store(catalog: Catalog, session: boto3.Session) -> WeightsStore:
-    # Large parts over slow lines need long time-outs and retries, so that an upload of an hour is not lost.
+    # Large parts over slow lines need a long read timeout and retries, so that an upload of an hour does not fail.
     config = Config(retries={"mode": "standard", "max_attempts": 10}, read_timeout=300)
     return WeightsStore(session.client("s3", config=config), find_bucket(catalog, session))
 
@@ -162,7 +162,7 @@ def _row(pushed: Pushed) -> tuple[object, ...]:
 
 
 class _Bars:
-    """One progress bar per step on stderr; without a terminal, nothing is drawn."""
+    """The progress of a push as a bar on stderr, one per step; nothing is drawn if stderr is not a terminal."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -178,11 +178,11 @@ class _Bars:
         self._progress.stop()
 
     def begin(self, what: str, total: int) -> None:
-        """Draw a bar for the step in place of the last one."""
+        """Replace the last step's bar by one for the step `what` of `total` bytes; 0 means an unknown number."""
         with self._lock:
             self._progress.remove_task(self._task)
             self._task = self._progress.add_task(what, total=total or None)
 
     def advance(self, count: int) -> None:
-        """Move the bar."""
+        """Advance the bar by `count` bytes."""
         self._progress.advance(self._task, count)

@@ -1,1 +1,1 @@
-"""From preflight to clean-up: deploys with the cdk command, rollbacks, expiry, and the local AWS emulator."""
+"""The life of a stack: checks before a deploy, deploy with `cdk`, rollback, expiry, clean-up; start of the emulator."""

@@ -1,6 +1,6 @@
-"""The `cdk` command of this project, run for one catalog, and the progress of a deploy.
+"""The command line of `cdk` for one catalog, and a run of `cdk deploy` with its progress.
 
-`cdk deploy` runs in a subprocess; CloudFormation's events give the state of each resource.
+`cdk deploy` runs in a subprocess; the status of each resource is read from CloudFormation's events.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def find_cdk(path: str) -> str:
-    """Return the `cdk` program of a search path, which runs on the Node.js on PATH.
+    """Return the file path of the program `cdk` on a search path. `cdk` needs `node`, which must be on PATH.
 
     Raises:
-        LocalError: there is no `cdk` or no `node`.
+        LocalError: the search path has no `cdk`, or PATH has no `node`.
     """
     if shutil.which("node") is None:
         raise LocalError(
@@ -53,10 +53,10 @@ def find_cdk(path: str) -> str:
 
 
 def cdk_command(*arguments: str, catalog: Path) -> list[str]:
-    """Return the command line of `cdk` with the catalog as its context.
+    """Return the command line of `cdk`, which passes the catalog's path to the app as the context value `catalog`.
 
     Raises:
-        LocalError: there is no `cdk` or no `node`.
+        LocalError: the program `cdk` or `node` is missing.
     """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path.cwd() / "node_modules" / ".bin")])
     return [find_cdk(path), *arguments, "--context", f"catalog={catalog}"]
@@ -64,7 +64,7 @@ def cdk_command(*arguments: str, catalog: Path) -> list[str]:
 
 POLL_S = 2.0
 LOCAL_POLL_S = 0.2
-"""The local AWS rolls back, and deletes the containers' logs, within a second."""
+"""Seconds between polls of the local AWS emulator, which rolls back and deletes the containers' logs in a second."""
 
 _SHOWN_LINES = 30
 _WITH_CONTAINERS = {"AWS::SageMaker::Endpoint", "AWS::SageMaker::InferenceComponent"}
@@ -73,9 +73,10 @@ _NOT_HEALTHY = "did not pass the ping health check"
 
 @dataclass(kw_only=True)
 class Progress:
-    """The state of a deploy: each resource's type and last status, in the order of their first event.
+    """The state of a deploy, collected from CloudFormation's events since `started`.
 
-    `log_groups` are those of containers that the deploy has made.
+    `resources` maps logical ids to type and last status, in the order of their first event; `failures` has one line per
+    failed resource. `log_groups` are the log groups of containers that the deploy has created or changed.
     """
 
     started: datetime
@@ -85,7 +86,7 @@ class Progress:
     _seen: set[str] = field(default_factory=set)
 
     def take(self, events: Sequence[Any]) -> None:
-        """Add events, oldest first; ignore those that were added before."""
+        """Add CloudFormation's events, oldest first; ignore events that were added before or precede the deploy."""
         for event in events:
             if event["EventId"] in self._seen or event["Timestamp"] < self.started:
                 continue
@@ -94,7 +95,7 @@ class Progress:
             self.resources[event["LogicalResourceId"]] = (event["ResourceType"], status)
             if _is_of_containers(event["ResourceType"], event.get("PhysicalResourceId", "")):
                 self.log_groups.add(event["PhysicalResourceId"])
-            # CloudFormation cancels what was under way when another resource failed; a cancellation is not a cause.
+            # When a resource fails, CloudFormation cancels the others that are under way; these are not the cause.
             if status.endswith("_FAILED") and "cancelled" not in (reason := event.get("ResourceStatusReason", "")):
                 self.failures.append(f"{event['LogicalResourceId']} ({event['ResourceType']}): {reason}")
 
@@ -112,17 +113,18 @@ def deploy(
     """Run `cdk deploy`, write its output to `log`, and show the progress every `poll_s` seconds.
 
     Args:
-        command: the command line.
-        stack: the stack that it deploys.
+        command: the command line of `cdk deploy`.
+        stack: the name of the stack that the command deploys.
         cloudformation: a client in the stack's region.
-        log: the file for the command's output.
-        show: called with the progress after each poll.
-        watch: reads the logs of the containers meanwhile: a rollback deletes the log groups of a first deploy.
-        poll_s: seconds between two polls.
+        log: the file for the output of `cdk`.
+        show: the function that is called with the progress after each poll.
+        watch: the reader of the containers' logs. It reads during the deploy, because a rollback of a stack's first
+            deploy deletes the log groups. None reads no logs.
+        poll_s: the seconds between two polls.
 
     Raises:
-        StackError: the deploy failed; the message names each resource that failed and why, or ends with cdk's output,
-            and each model that a container did not load.
+        StackError: the deploy failed. The message lists each failed resource with its reason, or else the last lines of
+            cdk's output, and each model that a container did not load.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     progress = Progress(started=datetime.now(UTC))
@@ -137,7 +139,7 @@ def deploy(
                 _read_logs(watch, progress.log_groups, progress)
                 show(progress)
         except KeyboardInterrupt:
-            # cdk receives Ctrl-C too; CloudFormation continues the deploy.
+            # Ctrl-C reaches cdk too, which is in the same process group; CloudFormation continues the deploy.
             process.wait()
             raise
     _look(cloudformation, stack, progress)
@@ -157,19 +159,23 @@ def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) 
     try:
         events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
     except (ClientError, BotoCoreError):
-        # The stack does not exist yet while cdk synthesizes or publishes assets; cdk outlasts an unreachable service.
+        # The stack does not exist while cdk synthesizes or publishes assets. CloudFormation may also be unreachable for
+        # a moment, which does not end cdk.
         return
     progress.take(list(reversed(events)))
 
 
 def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress) -> None:
-    """Read the logs of the containers, once there can be any."""
+    """Read the containers' logs if an event has named an endpoint or an inference component, which run containers."""
     if watch is not None and any(kind in _WITH_CONTAINERS for kind, _ in progress.resources.values()):
         watch.look(groups)
 
 
 def _log_groups(cloudformation: CloudFormationClient, stack: str) -> set[str]:
-    """Return the log groups of containers that an update does not change, because no event names them."""
+    """Return the log groups of containers that are resources of the stack.
+
+    An update that leaves a log group unchanged has no event that names it, so `Progress.log_groups` lacks it.
+    """
     try:
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
         found = [one for page in pages for one in page["StackResourceSummaries"]]
@@ -184,14 +190,17 @@ def _is_of_containers(kind: str, physical_id: str) -> bool:
 
 
 def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
-    """Return the lines below the error: the resources that failed, or the end of cdk's output, and the models."""
+    """Return the lines below the error: failed resources, or else the end of cdk's output; then models not loaded."""
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     lines = progress.failures or output[-_SHOWN_LINES:]
     return "".join(f"\n{line}" for line in (*lines, *_container_failures(progress, watch)))
 
 
 def _container_failures(progress: Progress, watch: LogWatch | None) -> list[str]:
-    """Name the models that were not loaded; if a container failed and no log names one, return the log's end."""
+    """Return one line per model that was not loaded.
+
+    If the logs name no such model but a container failed its health check, return the last lines of the log.
+    """
     if watch is None:
         return []
     if failures := watch.reader.failures:

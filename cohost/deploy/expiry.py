@@ -1,8 +1,9 @@
 """The expiry of a deployed endpoint: reading it, moving it, and restoring an endpoint that has expired.
 
-The stack's schedules are changed in place, without CloudFormation, which updates them only when their properties change
-in the template. A deleted endpoint is created again under the same name with the configuration that the stack still
-has. CloudFormation identifies it by its ARN, which is the same, so the next deploy finds it unchanged.
+The stack's EventBridge schedules are changed in place, without CloudFormation. CloudFormation overwrites this change
+only when the schedules' properties change in the template. An endpoint that the expiry deleted is created again under
+the same name, with the endpoint configuration that the stack still has. CloudFormation identifies an endpoint by its
+ARN, which is the same again, so the next deploy finds the endpoint unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ GONE: Final = "Gone"
 AT_ZERO: Final = "AtZero"
 
 _AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
-# Of a schedule that is switched off: whether Scheduler takes a moment that is past is not documented.
+# The date of a disabled schedule. It lies ahead, since no document states that Scheduler accepts a past date.
 _FAR: Final = dt.datetime(2099, 12, 31, tzinfo=dt.UTC)
 _KEPT: Final = ("Description", "FlexibleTimeWindow", "Target", "ActionAfterCompletion")
 
@@ -45,9 +46,11 @@ _KEPT: Final = ("Description", "FlexibleTimeWindow", "Target", "ActionAfterCompl
 class Lifetime:
     """The expiry of a deployed endpoint.
 
-    `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the end in UTC, also after it has passed; None means never.
-    `schedules` has the name of each schedule and the seconds by which it comes after the end. `state` is SageMaker's
-    status of the endpoint, "Gone" if it was deleted, "AtZero" if its copies were removed and scaling is suspended.
+    `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the time of the expiry in UTC, in the past once the endpoint
+    has expired; None means never. `group` is the group of the schedules; `schedules` has the name of each schedule and
+    the seconds by which it follows `at`. `config` is the endpoint configuration, and `bounds` are the deployed bounds
+    of auto scaling. `state` is SageMaker's status of the endpoint, "Gone" if the endpoint was deleted, or "AtZero" if
+    its copies were removed and scaling is suspended.
     """
 
     deployment: Deployment
@@ -61,25 +64,26 @@ class Lifetime:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if the endpoint has expired, so that moving the expiry restores it."""
+        """Return True if the endpoint has expired; moving its expiry then restores the endpoint."""
         return self.state in {GONE, AT_ZERO}
 
     @property
     def lost_scaling(self) -> bool:
-        """Return True if the expiry removed the scaling too: deleting an endpoint deregisters its scalable target."""
+        """Return True if the endpoint lost its auto scaling: deleting an endpoint deregisters its scalable target."""
         return self.state == GONE and self.bounds is not None
 
 
 def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt.datetime | None:
-    """Parse the expiry that a user requests; None is never.
+    """Return the time of the expiry that a user requests; None means never.
 
     Args:
-        text: `never`, `+4h` (after the present end, or from now if that is past), or what `expires` of a catalog takes.
-        now: the present moment.
-        current: the present end.
+        text: `never`, `+4h` (4 hours after `current`, or from now if `current` is past), or a value of the catalog's
+            key `expires`.
+        now: the present time.
+        current: the endpoint's present expiry.
 
     Raises:
-        StackError: it cannot be read, or is past.
+        StackError: the text cannot be parsed, or its time is past.
     """
     if text == NEVER:
         return None
@@ -112,7 +116,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
     """Read the expiry of a stack's endpoint from CloudFormation, EventBridge Scheduler and SageMaker.
 
     Raises:
-        StackError: the stack does not exist, or its endpoint does not expire.
+        StackError: the stack does not exist or has no expiry, or EventBridge Scheduler refuses to show a schedule.
     """
     outputs = read_outputs(session.client("cloudformation"), stack_name)
     deployment = Deployment.from_outputs(stack_name, outputs)
@@ -139,10 +143,10 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
 
 
 def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
-    """Move the endpoint's expiry; None disables the schedules and leaves them in the stack, far ahead.
+    """Move the endpoint's expiry. With None, the schedules stay in the stack, disabled and dated 2099-12-31.
 
     Raises:
-        StackError: Scheduler refuses.
+        StackError: EventBridge Scheduler refuses to read or update a schedule.
     """
     client: Any = session.client("scheduler", region_name=lifetime.deployment.region)
     state = "DISABLED" if at is None else "ENABLED"
@@ -168,18 +172,18 @@ def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> 
 
 
 def restore(session: boto3.Session, lifetime: Lifetime, on_status: Callable[[str], None]) -> None:
-    """Restore an endpoint that has expired; one that exists is left unchanged.
+    """Restore an endpoint that has expired; an endpoint that has not expired is left unchanged.
 
     A multi-model endpoint is created again, which takes as long as its first deploy. A scale-to-zero endpoint gets its
     scaling bounds back, and its next call starts a copy.
 
     Args:
-        session: of the account.
-        lifetime: the present expiry.
-        on_status: called with each change of the endpoint's status.
+        session: the session with the account's credentials.
+        lifetime: the endpoint's expiry as `read_lifetime` returned it.
+        on_status: the function that is called with the endpoint's status at each poll.
 
     Raises:
-        StackError: SageMaker refuses, or the endpoint does not come up.
+        StackError: SageMaker or Application Auto Scaling refuses, or the endpoint does not reach InService.
     """
     if not lifetime.has_ended:
         return
@@ -225,7 +229,7 @@ def _wait_in_service(session: boto3.Session, deployment: Deployment, on_status: 
 
 
 def _end(session: boto3.Session, deployment: Deployment, facts: dict[str, Any]) -> dt.datetime | None:
-    """Return the expiry by the first schedule; None if that is disabled."""
+    """Return the time of the expiry in UTC, computed from the earliest schedule; None if that schedule is disabled."""
     client: Any = session.client("scheduler", region_name=deployment.region)
     name, seconds = min(facts["schedules"], key=lambda one: one[1])
     try:

@@ -1,7 +1,7 @@
-"""Start and stop the local AWS emulator as a separate process.
+"""Start and stop of the local AWS emulator, which runs as a separate process, and requests to its own pages.
 
-This module never imports `local_aws`: that package depends on `cohost`, and a deploy machine does not have its
-dependencies.
+This module never imports the package `local_aws`, which implements the emulator: that package imports `cohost`, and a
+machine that only deploys does not have its dependencies.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ DEFAULT_STATE = Path(".cohost")
 DEFAULT_PORT = 4599
 LOCAL_REGION = "us-east-1"
 KEY_FILE = "access_key.json"
-"""The user's access key, in the state folder: {"key_id", "secret"}, readable by its owner only; the server makes it."""
+"""The file in the state folder with the user's access key, {"key_id", "secret"}. The emulator creates the file, which
+only its owner may read."""
 
 PAGES_SERVICE = "cohost"
-"""The signing name of the emulator's own pages, /_cohost/… and moto's /moto-api/…"""
+"""The service name in the signatures of requests to the emulator's own pages, /_cohost/… and moto's /moto-api/…"""
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -43,9 +44,9 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class LocalServer:
-    """A running local AWS: its address, its process, and the folder with its logs and archives.
+    """A running emulator: its URL, its process id, and the state folder with its logs and archives.
 
-    `catalog` is the catalog that it was started for; None if unknown.
+    `catalog` is the catalog file that the emulator was started with; None if that is not known.
     """
 
     url: str
@@ -54,7 +55,7 @@ class LocalServer:
     catalog: Path | None = None
 
     def environment(self, catalog: Path | None = None) -> dict[str, str]:
-        """Return the variables with which `cdk`, `aws`, boto3 and `locust` call this server instead of AWS.
+        """Return the environment variables with which `cdk`, `aws`, boto3 and `locust` call the emulator, not AWS.
 
         Raises:
             LocalError: the state folder has no access key that this user may read.
@@ -64,7 +65,7 @@ class LocalServer:
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": key["key_id"],
             "AWS_SECRET_ACCESS_KEY": key["secret"],
-            # A shell may hold the token of another key; every SDK ignores an empty one.
+            # The shell may hold the session token of another access key. Every SDK ignores an empty session token.
             "AWS_SESSION_TOKEN": "",
             "AWS_REGION": LOCAL_REGION,
             "AWS_DEFAULT_REGION": LOCAL_REGION,
@@ -75,22 +76,22 @@ class LocalServer:
         }
 
     def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:
-        """Request one of the server's own pages, such as /_cohost/endpoints, and return its JSON.
+        """Request one of the emulator's own pages, such as /_cohost/endpoints, and return the parsed JSON.
 
         Args:
-            path: the page.
+            path: the path of the page.
             put: the body, sent as JSON; None for no body.
             method: the HTTP method; None means PUT with a body, else GET.
 
         Raises:
-            LocalError: the server refuses it or does not answer.
+            LocalError: the emulator answers with an error or does not answer.
         """
         body = b"" if put is None else json.dumps(put).encode()
         method = method or ("PUT" if body else "GET")
         headers = _signed(read_key(self.state), method, self.url + path, body)
         request = urllib.request.Request(self.url + path, body or None, headers, method=method)  # noqa: S310 - http://127.0.0.1
         try:
-            # The server is on this machine, so the environment's proxies do not apply.
+            # The emulator is on this machine, so the proxies in the environment variables are not used.
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
                 return json.loads(response.read() or b"null")
         except urllib.error.HTTPError as error:
@@ -110,16 +111,17 @@ class LocalServer:
 
 
 def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) -> LocalServer:
-    """Start the server in the background and wait until it answers; its output goes to `state`/logs/server.log.
+    """Start the emulator in the background and wait until it answers; its output goes to `state`/logs/server.log.
 
     Args:
-        port: the port on 127.0.0.1; 0 takes a free one.
+        port: the port on 127.0.0.1; 0 takes a free port.
         state: the folder for logs, fetched archives and the file with the id of the process.
-        catalog: the catalog that is going to be deployed.
+        catalog: the file of the catalog that is going to be deployed.
         hub: further folders of models laid out as org/name.
 
     Raises:
-        LocalError: it runs already, the port is in use, or it does not come up.
+        LocalError: an emulator runs already with this state folder, the port is in use, or the emulator does not answer
+            within 60 s.
     """
     if (running := find(state)) is not None:
         raise LocalError(
@@ -139,15 +141,15 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
 
 
 def is_local(url: str) -> bool:
-    """Return True if a service's endpoint is on this machine."""
+    """Return True if the host of a service's URL is this machine."""
     return urllib.parse.urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
 
 
 def read_key(state: Path) -> dict[str, str]:
-    """Read the user's access key of a state folder: `key_id` and `secret`.
+    """Return the access key in a state folder: `key_id` and `secret`.
 
     Raises:
-        LocalError: there is none, or this user may not read it.
+        LocalError: the folder has no access key, or this user may not read it.
     """
     path = state / KEY_FILE
     try:
@@ -164,13 +166,13 @@ def read_key(state: Path) -> dict[str, str]:
 
 
 def subcommand(name: str, state: Path) -> str:
-    """Format a subcommand of `cohost local` as a user types it for a state folder."""
+    """Format a subcommand of `cohost local` as a user types it, with `--state` unless the folder is the default."""
     where = "" if state.resolve() == DEFAULT_STATE.resolve() else f" --state {shlex.quote(str(state))}"
     return f"cohost local {name}{where}"
 
 
 def find(state: Path) -> LocalServer | None:
-    """Return the server that keeps its state in a folder; None if none runs there."""
+    """Return the running emulator of a state folder; None if none runs with that folder."""
     try:
         record = json.loads((state / "server.json").read_text())
         catalog = record.get("catalog")
@@ -180,15 +182,15 @@ def find(state: Path) -> LocalServer | None:
     except (FileNotFoundError, ValueError, KeyError):
         return None
     health = _health(server.url)
-    # The pid in the answer distinguishes this server from another process that took its port or its process id.
+    # The pid in the answer distinguishes the emulator from another process that took over its port or its process id.
     return server if health is not None and health.get("pid", server.pid) == server.pid else None
 
 
 def stop(state: Path) -> bool:
-    """End the server of a state folder with all its containers; return False if none runs there.
+    """Stop the emulator of a state folder with all its containers; return False if none runs with that folder.
 
     Raises:
-        LocalError: it does not end within the time limit.
+        LocalError: the emulator still runs 30 s after SIGTERM.
     """
     server = find(state)
     if server is None:
@@ -207,7 +209,7 @@ def check_port(port: int) -> None:
     """Check that a server can listen on a port of 127.0.0.1.
 
     Raises:
-        LocalError: it cannot.
+        LocalError: the port is in use, not permitted or not a port number.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,7 +228,7 @@ def check_port(port: int) -> None:
 
 def _spawn(command: Sequence[str], log: Path) -> int:
     """Start a program in a new session, so that it outlives this process and its terminal; return its process id."""
-    # Not subprocess.Popen, which warns if its process is still running when the object is deleted.
+    # Not subprocess.Popen, which warns if the process is still running when the Popen object is deleted.
     return os.posix_spawn(
         command[0],
         list(command),
@@ -264,7 +266,7 @@ def _first_answer(pid: int, state: Path) -> LocalServer | None:
 
 
 def _end(pid: int) -> bool:
-    """Send SIGTERM to a process and wait for its end; return False if it still runs at the time limit."""
+    """Send SIGTERM to a process and wait for its end; return False if the process still runs after 30 s."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -285,7 +287,7 @@ def _health(url: str) -> Mapping[str, Any] | None:
 
 
 def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[str, str]:
-    """Sign a request for a page and return its headers."""
+    """Return the headers of a request to one of the emulator's own pages, signed with AWS Signature Version 4."""
     from botocore.auth import SigV4Auth  # most commands need no botocore
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
@@ -296,7 +298,8 @@ def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[
 
 
 def _alive(pid: int) -> bool:
-    # Reaps the server if this process is its parent; otherwise signal 0 tests whether it still runs.
+    # If the process is a child of this one and has ended, waitpid removes it from the process table; signal 0 then
+    # finds out if a process with this id exists.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

@@ -1,4 +1,4 @@
-"""Checks of the account before a deploy: credentials, quotas, image, models, endpoint, money."""
+"""Checks before a deploy: price, credentials, bootstrap, instance type, quota, image, endpoint, models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _BAD_CREDENTIALS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The outcome of one check. `unknown` means that it could not be made; `why` is the reason of every outcome."""
+    """The outcome of one check. "unknown" means that the check could not be made; `why` states the reason."""
 
     check: str
     outcome: Outcome
@@ -59,7 +59,7 @@ def passed(check: str, why: str) -> Finding:
 
 
 def failed(check: str, why: str) -> Finding:
-    """Return the finding of a check without which the deploy would fail or surprise; `why` has the fix."""
+    """Return the finding of a failed check: the deploy would fail or not do as expected. `why` includes the fix."""
     return Finding(check=check, outcome="fail", why=why)
 
 
@@ -69,7 +69,7 @@ def unknown(check: str, why: str) -> Finding:
 
 
 def guarded(check: str, work: Callable[[], Finding]) -> Finding:
-    """Run a check; an error of the service or the network makes it unknown, invalid credentials make it fail."""
+    """Run a check; an error of an AWS service or the network becomes "unknown", invalid credentials become "fail"."""
     try:
         return work()
     except _NO_CREDENTIALS as error:
@@ -86,20 +86,20 @@ def guarded(check: str, work: Callable[[], Finding]) -> Finding:
 CREDENTIALS: Final = "credentials"
 BOOTSTRAP: Final = "bootstrap"
 
-# aws-cdk-lib's DefaultStackSynthesizer: the version from which file assets are published as ours are, and the parameter
-# under which `cdk bootstrap` writes its version.
+# Both from aws-cdk-lib's DefaultStackSynthesizer: the least bootstrap version that supports the project's file assets,
+# and the parameter of Systems Manager in which `cdk bootstrap` stores the version.
 BOOTSTRAP_VERSION: Final = 6
 BOOTSTRAP_PARAMETER: Final = "/cdk-bootstrap/hnb659fds/version"
 
 
 def check_credentials(session: boto3.Session, region: str) -> Finding:
-    """Check that the credentials are valid, and name their account."""
+    """Check that the credentials are valid; the finding names their account."""
     identity = session.client("sts", region_name=region).get_caller_identity()
     return passed(CREDENTIALS, f"account {identity['Account']}, {identity['Arn']}")
 
 
 def check_bootstrap(session: boto3.Session, region: str) -> Finding:
-    """Check that the CDK's own bucket and roles exist, in a version that the CDK accepts."""
+    """Check that `cdk bootstrap` was run in the account and region, in a version that this project's stacks accept."""
     fix = "fix: cdk bootstrap"
     try:
         answer = session.client("ssm", region_name=region).get_parameter(Name=BOOTSTRAP_PARAMETER)
@@ -120,10 +120,11 @@ _OF_ENDPOINTS: Final = " for endpoint usage"
 
 
 def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
-    """Return SageMaker's quotas "<type> for endpoint usage" of a region: the instances allowed, by type.
+    """Return the number of instances that a region's quotas "<type> for endpoint usage" allow, by instance type.
 
-    Service Quotas names one for each type that hosting offers in the region (its console: Amazon SageMaker). A quota
-    that has no applied value has its default only (API reference: ListServiceQuotas).
+    Service Quotas lists such a quota for each instance type that SageMaker hosting offers in the region (its console:
+    Amazon SageMaker). The applied value of a quota replaces its default; a quota without an applied value has only the
+    default (API reference: ListServiceQuotas).
     """
     client: Any = session.client("service-quotas", region_name=region)
     return {
@@ -136,7 +137,7 @@ def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
 
 
 def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
-    """Check that hosting offers the instance type in the region; `quotas` returns what `quotas_of` does."""
+    """Check that SageMaker hosting offers the instance type in the region; `quotas` returns `quotas_of`'s result."""
     wanted = catalog.endpoint.instance_type
     offered = quotas()
     if wanted in offered:
@@ -147,7 +148,7 @@ def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
 
 
 def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Check that the quota has room for the catalog's largest scale beside the instances that already run.
+    """Check that the quota has room for the catalog's maximum of instances beside those of other endpoints.
 
     An update without downtime runs the old and the new instances side by side, so twice the minimum must fit too.
     """
@@ -167,7 +168,7 @@ def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Ca
 
 
 def _running(session: boto3.Session, region: str, catalog: Catalog) -> tuple[int, int]:
-    """Count the instances of other endpoints: those of the catalog's type, and those of an unknown one."""
+    """Count the instances of other endpoints: those of the catalog's instance type, and those of an unknown type."""
     sagemaker = session.client("sagemaker", region_name=region)
     found: Counter[str] = Counter()
     for page in sagemaker.get_paginator("list_endpoints").paginate():
@@ -184,10 +185,11 @@ _NOT_THERE: Final = "ValidationException"
 
 
 def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Check that an endpoint of the catalog's name has its topology, and can take its instance type.
+    """Check that an existing endpoint of the catalog's name can be updated to the catalog's topology and instance type.
 
-    SageMaker updates no endpoint of models to one of components, or back, and changes no instance type of a variant
-    that Application Auto Scaling has registered (AWS: update endpoints that use auto scaling).
+    SageMaker does not update an endpoint with models in its variant to one with inference components, or back. It does
+    not change the instance type of a variant that is registered with Application Auto Scaling (AWS: update endpoints
+    that use auto scaling).
     """
     name, wanted = catalog.endpoint.name, catalog.endpoint
     variant = _variant_of(session, region, name)
@@ -218,7 +220,7 @@ def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Fin
 
 
 def _variant_of(session: boto3.Session, region: str, name: str) -> dict[str, Any] | None:
-    """Return the production variant of an endpoint, as its configuration states it; None without such an endpoint."""
+    """Return the production variant in an endpoint's configuration; None if there is no endpoint of this name."""
     client = session.client("sagemaker", region_name=region)
     try:
         config = client.describe_endpoint(EndpointName=name)["EndpointConfigName"]
@@ -230,7 +232,7 @@ def _variant_of(session: boto3.Session, region: str, name: str) -> dict[str, Any
 
 
 def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | None:
-    """Return the stack whose endpoint of this name expires; None if no stack has one."""
+    """Return the name of the stack that has an expiring endpoint of this name; None if no stack has one."""
     client = session.client("cloudformation", region_name=region)
     for page in client.get_paginator("describe_stacks").paginate():
         for stack in page["Stacks"]:
@@ -241,7 +243,7 @@ def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | Non
 
 
 def _is_scaled(session: boto3.Session, region: str, name: str, variant: dict[str, Any]) -> bool:
-    """Return True if Application Auto Scaling has registered the variant."""
+    """Return True if the endpoint's variant is registered with Application Auto Scaling."""
     client = session.client("application-autoscaling", region_name=region)
     resource = f"endpoint/{name}/variant/{variant['VariantName']}"
     found = client.describe_scalable_targets(ServiceNamespace="sagemaker", ResourceIds=[resource])
@@ -252,10 +254,10 @@ IMAGE: Final = "image"
 
 
 def check_image(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Request the manifest of the catalog's image from the registry.
+    """Check that the catalog's container image is in its ECR registry.
 
     Raises:
-        ImageError: the catalog's image cannot be read.
+        ImageError: the catalog's image name cannot be parsed, or the region has no known registry for the image.
     """
     uri = image_of(catalog.endpoint, region)
     answer = session.client("ecr", region_name=uri.region).batch_get_image(
@@ -270,7 +272,7 @@ def check_image(session: boto3.Session, region: str, catalog: Catalog) -> Findin
 
 
 def _identifier(reference: str) -> dict[str, str]:
-    """Return the registry API's identifier for the ":tag" or "@digest" of a URI."""
+    """Return ECR's image identifier for the ":tag" or "@digest" of an image URI."""
     return {"imageDigest": reference[1:]} if reference.startswith("@") else {"imageTag": reference[1:]}
 
 
@@ -278,7 +280,7 @@ CONFIG_FILE: Final = "config.json"
 
 
 def check_on_hub(name: str, entry: ModelEntry) -> Finding:
-    """Request the model's configuration in its revision from the Hub; `HF_ENDPOINT` names another Hub."""
+    """Check that the Hub has config.json of the model in its revision; the variable HF_ENDPOINT names another Hub."""
     check = f"model {name}"
     where = f"{entry.model_id} at {entry.revision or 'main'}"
     try:
@@ -291,7 +293,7 @@ def check_on_hub(name: str, entry: ModelEntry) -> Finding:
 
 
 def check_pushed(session: boto3.Session, catalog: Catalog, name: str, entry: ModelEntry) -> Finding:
-    """Check that the weights of a model that belong in S3 were pushed completely."""
+    """Check that a model's weights, which the catalog places in S3, were pushed completely."""
     check = f"model {name}"
     revision = Revision(entry.model_id, str(entry.revision))
     try:
@@ -310,7 +312,7 @@ PRICE: Final = "price"
 
 
 def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
-    """Compare the bill of the maximum number of instances with the catalog's budget, if it states one."""
+    """Check that the maximum number of instances costs no more per month than the catalog's budget, if it has one."""
     least, most = instance_bounds(catalog)
     bill = bill_for(prices, region, catalog.endpoint.instance_type, least=least, most=most)
     if (month := bill.per_month) is None:
@@ -327,12 +329,12 @@ def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
 
 
 def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: PriceList) -> Iterator[Finding]:
-    """Yield the outcome of each check as soon as it is known; the cheapest and most informative come first.
+    """Yield the finding of each check as soon as it is known; the cheapest and most informative checks come first.
 
-    Without an account, checks that need one are left out.
+    Without valid credentials, bootstrap, instance type, quota, image and endpoint are "unknown" and not checked.
 
     Raises:
-        ImageError: the catalog's image cannot be read.
+        ImageError: the catalog's image name cannot be parsed, or the region has no known registry for the image.
     """
     yield guarded(PRICE, partial(check_price, catalog, prices, region))
     credentials = guarded(CREDENTIALS, partial(check_credentials, session, region))
@@ -350,7 +352,7 @@ def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: Pr
 
 
 def _of_the_account(session: boto3.Session, region: str, catalog: Catalog) -> dict[str, Callable[[], Finding]]:
-    # Two checks go by the quotas, which are many pages.
+    # Two checks need the quotas, whose listing takes many requests, so the listing is cached.
     quotas = cache(partial(quotas_of, session, region))
     return {
         BOOTSTRAP: partial(check_bootstrap, session, region),

@@ -1,8 +1,9 @@
-"""Rollback to an earlier generation that is still stored, without the checkout that it was deployed from.
+"""Rollback to an earlier generation (published set of archives), without the checkout that it was deployed from.
 
-The properties that such a generation was published from are stored beside the archives. They replace the present models
-in the deployed template, and CloudFormation updates the stack to that template. Nothing is packed again: the resource
-gets the generation by its id, so the result does not depend on the code of the present function.
+The model store is the custom resource that publishes archives. The properties that a generation was published from are
+stored beside its archives. They replace the model store's present properties in the deployed template, and
+CloudFormation updates the stack to that template. No archive is packed again: the model store gets the generation's id,
+so the result does not depend on the code of the deployed publishing function.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 BODY_BYTES: Final = 51_200
-"""CloudFormation takes a longer template from S3 only (user guide: quotas)."""
+"""The largest template in bytes that CloudFormation accepts in a request; a longer one must be in S3 (user guide:
+quotas)."""
 
 _CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND")
 _DONE: Final = "UPDATE_COMPLETE"
@@ -51,12 +53,13 @@ def update(
     show: Callable[[Progress], None],
     poll_s: float = 2.0,
 ) -> None:
-    """Update a deployment's stack to a template and show the progress until it has ended.
+    """Update a deployment's stack to a template, and call `show` every `poll_s` seconds until the update has ended.
 
-    Parameters, tags and CloudFormation's service role are unchanged.
+    The stack's parameters, tags and service role are unchanged.
 
     Raises:
-        StackError: CloudFormation refuses, or the update failed and was rolled back; names each resource and why.
+        StackError: CloudFormation refuses the update, or the update failed and was rolled back; the message lists each
+            failed resource with its reason.
     """
     stack = deployment.stack_name
     body = json.dumps(template, separators=(",", ":"), ensure_ascii=False)
@@ -77,7 +80,10 @@ def update(
 
 @contextmanager
 def _handed_over(s3: S3Client, deployment: Deployment, body: str) -> Iterator[dict[str, Any]]:
-    """Yield the template as an argument; a long one is kept in the stack's own bucket while it is read."""
+    """Yield the argument of `update_stack` that passes the template.
+
+    A template of more than BODY_BYTES is stored in the stack's own bucket, and deleted at the end of the `with` block.
+    """
     if len(body.encode()) <= BODY_BYTES:
         yield {"TemplateBody": body}
         return
@@ -126,7 +132,7 @@ def _refused(stack: str, error: ClientError) -> StackError:
 
 RESOURCE_TYPE: Final = "Custom::LmiModelStore"
 
-# Properties that stay as deployed: the location of the store and of its function.
+# Properties of the model store that a rollback keeps: the location of the archives, and the publishing function.
 _OF_THE_PLACE: Final = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGenerations", WEIGHTS_OUTPUT)
 _STOCK: Final = "stock"
 _S3: Final = "s3://"
@@ -134,10 +140,10 @@ _PLACEHOLDER: Final = "{"
 
 
 def check_topology(deployment: Deployment) -> None:
-    """Check that the topology of a deployment supports rollback to an earlier generation.
+    """Check that a deployment's topology supports rollback to an earlier generation.
 
     Raises:
-        StackError: it is a comparison design.
+        StackError: the topology is neither multi-model nor scale-to-zero, but that of a comparison design.
     """
     if deployment.topology not in {MULTI_MODEL, SCALE_TO_ZERO}:
         raise StackError(
@@ -150,10 +156,10 @@ def check_topology(deployment: Deployment) -> None:
 
 
 def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
-    """Return the generation of that id, or the last one that served before the present one.
+    """Return the stored generation with the id `wanted`; for None, the one that served before the present generation.
 
     Raises:
-        StackError: none is stored, or none of that id.
+        StackError: no earlier generation is stored, or none has the id `wanted`.
     """
     if not earlier:
         raise StackError(
@@ -173,7 +179,7 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
 
 
 def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the properties of each model in a template.
+    """Return each model's serving properties in a template, by the model's name.
 
     Raises:
         StackError: the template has no model store, or several.
@@ -182,7 +188,7 @@ def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def differences(now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """List the changes of a rollback, one line per model: added, removed, or which of its properties change to what."""
+    """Return the changes of a rollback, one line per model that is added or removed, or whose properties change."""
     lines = [f"{name}: comes back" for name in then if name not in now]
     lines += [f"{name}: goes" for name in now if name not in then]
     for name in then:
@@ -197,7 +203,8 @@ def template_of(template: Mapping[str, Any], deployment: Deployment, target: Ear
     """Return the deployed template with an earlier generation in place of the present one.
 
     Raises:
-        StackError: the stack could not serve the generation; the text names the obstacle.
+        StackError: the stack cannot serve that generation, because the generation is another topology's or has weights
+            that the containers' role may not read.
     """
     changed: dict[str, Any] = copy.deepcopy(dict(template))
     store = _store_of(changed)
@@ -227,7 +234,7 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
-    """Check that the present stack has the generation's topology and may read its weights."""
+    """Check that the present stack has the topology of the generation and may read the generation's weights."""
     then = target.properties
     if present.get("Layout") != then.get("Layout"):
         raise _missing(target, deployment, "another topology's archives")
@@ -248,7 +255,10 @@ def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
 
 
 def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
-    """Yield the S3 prefixes of weights that the user stated; the role may read only the deployed ones."""
+    """Yield the S3 URIs in `option.model_id` that the user wrote; URIs of the project's weights bucket are left out.
+
+    The containers' role may read only the S3 prefixes that were deployed.
+    """
     for properties in models.values():
         address = properties.get("option.model_id", "")
         if address.startswith(_S3) and not address.startswith(_S3 + _PLACEHOLDER):
@@ -261,7 +271,7 @@ def _update_outputs(
     then: Mapping[str, Any],
     before: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Update the outputs that name models to the restored ones."""
+    """Set the stack outputs that name models (Models, Kinds, ExampleCall) to the models of the earlier generation."""
     models: Mapping[str, Mapping[str, str]] = then["Models"]
     outputs["Models"]["Value"] = json.dumps(addresses(deployment.topology, models))
     if KINDS_OUTPUT in outputs:

@@ -1,1 +1,1 @@
-"""A deployed endpoint: its outputs, its client, its status, its copies and schedules."""
+"""A deployed endpoint: its stack's outputs, its client, status, probes and logs, its copies and their scaling."""

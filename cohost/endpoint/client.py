@@ -1,4 +1,4 @@
-"""The client for all callers: a model is called by its name on an endpoint of any topology."""
+"""The client of a deployed endpoint, which calls a model by its name in the catalog, on an endpoint of any topology."""
 
 from __future__ import annotations
 
@@ -29,35 +29,37 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 READY_TIMEOUT_S = 360.0
-"""Seconds for which SageMaker continues to load a model after the first refusal (guide: multi-model endpoints)."""
+"""Seconds for which SageMaker goes on loading a model after it refused the first call with ModelNotReadyException
+(guide: multi-model endpoints)."""
 
 READ_TIMEOUT_S = 70
-"""Above the 60 s in which a container must answer, so that the service's own error arrives."""
+"""The read timeout of a call in seconds. It exceeds the 60 s in which a container must answer, so that SageMaker's own
+error arrives first."""
 
 READY_PAUSES = Backoff(first_s=0.5, longest_s=10.0)
 
 RESTARTING_HANDLER = BATCHED
-"""The catalog's `handler` whose worker process the server starts again when it has ended."""
+"""The value of the catalog's key `handler` with which DJL Serving restarts a worker process that has ended."""
 
 RESTART_TIMEOUT_S = 120.0
-"""Seconds that a call waits for such a process. It starts within seconds and then queues calls while it loads the
-model; the rest is a margin for a busy machine."""
+"""Seconds that a call waits for a worker process that DJL Serving restarts. The process starts within seconds and then
+queues calls while it loads the model; the rest is a margin for a busy machine."""
 
 STOPPED_TIMEOUT_S = 5.0
-"""Seconds that a call waits if the server does not restart the process: another worker may take the next call."""
+"""Seconds that a call waits if DJL Serving does not restart the process: another worker may take the next call."""
 
 RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
 
 
 def _untold(_: Waiting) -> None:
-    """Ignore the progress of a wait: the default callback."""
+    """Ignore the progress of a wait; this is the default of `notice`."""
 
 
 class _Restarts:
-    """Lets the calls of one model wait while its worker process is restarted. Thread-safe.
+    """The wait of one model's calls while the model's worker process is restarted. Thread-safe.
 
-    After one call has waited in vain, later calls with the same limit or a shorter one are not repeated until a call
-    succeeds. So only one caller waits the whole limit for a model that does not recover.
+    After a call has waited for its whole limit in vain, later calls with the same limit or a shorter one are sent only
+    once, until a call succeeds. So only one caller waits for a model that does not recover.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -68,7 +70,7 @@ class _Restarts:
         """Make a call, and repeat it for up to `limit_s` seconds while the model's process is stopped.
 
         Raises:
-            LimitPassedError: it was stopped until the limit.
+            LimitPassedError: the process was still stopped at the limit.
         """
         in_vain_s = self._in_vain_s
         if limit_s > in_vain_s:
@@ -91,12 +93,12 @@ class _Restarts:
 
 
 class CohostClient:
-    """Calls models of one deployed endpoint by name.
+    """The client of one deployed endpoint, which calls its models by their names in the catalog.
 
-    Thread-safe as its boto3 clients are. Threads that wait for the same model, or for the same endpoint to wake up,
-    share one poll. `s3` is called only for a name that the stack's outputs do not have: a model pushed since the last
-    deploy. `sagemaker` is called only while a scale-to-zero endpoint wakes up; without it the endpoint is called once
-    per minute meanwhile.
+    Thread-safe, since boto3's clients are. Of the threads that wait for the same model, or for the same endpoint to
+    wake up, only one polls. The client `s3` is used only for a model name that is not in the stack's outputs, which may
+    be a model pushed since the last deploy. The client `sagemaker` is used only while a scale-to-zero endpoint wakes
+    up; if it is None, the call is repeated once per minute instead.
     """
 
     def __init__(
@@ -125,12 +127,12 @@ class CohostClient:
         """Return a client for a deployed stack, in the region of the stack.
 
         Args:
-            stack_name: the CloudFormation stack.
-            session: credentials and region; boto3's own defaults when left out.
-            max_connections: how many calls can be under way at once.
+            stack_name: the name of the CloudFormation stack.
+            session: the credentials and the region; None takes boto3's defaults.
+            max_connections: the number of calls that can be under way at once.
 
         Raises:
-            StackError: the stack is not there or not finished.
+            StackError: the stack does not exist or has no outputs yet.
         """
         session = session or boto3.Session()
         deployment = read_deployment(session.client("cloudformation"), stack_name)
@@ -140,7 +142,7 @@ class CohostClient:
     def from_deployment(
         cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10, retries: int | None = None
     ) -> CohostClient:
-        """Return a client for a stack whose outputs are known; `retries` None keeps boto3's own retries."""
+        """Return a client for a stack whose outputs are known; with `retries` None, boto3 retries by its defaults."""
         again: Any = {} if retries is None else {"retries": {"total_max_attempts": retries + 1}}
         config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections, **again)
         region = deployment.region
@@ -166,31 +168,36 @@ class CohostClient:
         target_model: str | None = None,
         inference_component_name: str | None = None,
     ) -> Any:  # the shape depends on the task
-        """Call a model and return its answer, read from JSON.
+        """Call a model and return its answer, parsed from JSON.
 
         Args:
-            model: the name in the catalog.
+            model: the model's name in the catalog.
             inputs: a text, a pair `{"text": …, "text_pair": …}`, or a list of either, as the model's task takes them.
             parameters: the task's parameters, such as `top_k` or `candidate_labels`.
-            ready_timeout_s: how long to repeat the call while the service reports that the model is still loading.
-            restart_timeout_s: how long to repeat the call while the model's worker process has ended (the server's 400
-                "Backend Python process is stopped."). None: 120 s where the server starts it again, which it does with
-                `handler: batched`, else 5 s. No other answer of the model's is repeated.
-            wake: wait for a scale-to-zero endpoint that is at zero. If false, such a call fails at once, but still
-            starts a copy. A multi-model endpoint is never at zero and ignores it.
-            wake_timeout_s: the longest wait for that.
-            notice: called now and then, and before each pause, with the time that the call has waited for a copy.
+            ready_timeout_s: the seconds for which the call is repeated while SageMaker reports that the model is still
+                loading.
+            restart_timeout_s: the seconds for which the call is repeated while the model's worker process has ended
+                (DJL Serving's 400 "Backend Python process is stopped."). None means 120 s with `handler: batched`,
+                because DJL Serving restarts that process, else 5 s. No other answer of the model leads to a repetition.
+            wake: True waits until a scale-to-zero endpoint at zero copies has a copy. With False, such a call fails at
+                once, but still starts a copy. A multi-model endpoint is never at zero, so the option has no effect.
+            wake_timeout_s: the longest wait for a copy, in seconds.
+            notice: the function that is called with the time waited for a copy, about once per second and before each
+                pause.
             custom_attributes: attributes for the container, such as `trace=abc`, without spaces.
-            target_model: the TargetModel of a multi-model endpoint; nothing is sent unless it is that of `model`.
-            inference_component_name: the same for a scale-to-zero endpoint.
+            target_model: the expected TargetModel on a multi-model endpoint; if it is not that of `model`, nothing is
+                sent.
+            inference_component_name: the expected inference component on other endpoints; if it does not serve `model`,
+                nothing is sent.
 
         Raises:
-            RoutingError: the model is not on the endpoint, or the route does not exist there; nothing was sent.
-            NoCapacityError: no copy runs, and `wake` is false or none started in time.
+            RoutingError: the model is not on the endpoint, or `target_model` or `inference_component_name` does not
+                address it; nothing was sent.
+            NoCapacityError: no copy runs, and `wake` is false or no copy started in time.
             ModelNotReadyError: the model was not loaded in time.
             WorkerStoppedError: the model's process has ended and was not restarted in time.
             InvocationError: the body is too large or empty (nothing was sent), or the service or the model answered
-                with an error, or with a 200 that holds none of the task's answers.
+                with an error, or with a 200 and a sentence instead of the task's results.
         """
         route = self.route(model)
         route.check_given(target_model=target_model, inference_component_name=inference_component_name)
@@ -211,18 +218,18 @@ class CohostClient:
         """Return the route of a model's calls.
 
         Raises:
-            RoutingError: no such model on the endpoint.
+            RoutingError: the endpoint has no model of that name.
         """
         deployment = self.deployment
         known = {**deployment.models, **self._pushed}
-        # Only a deploy publishes archives there, so no pushed model is missing from the outputs.
+        # Only on a multi-model endpoint can a model be pushed after the deploy, so that the outputs lack it.
         if model not in known and deployment.topology == MULTI_MODEL:
             self._pushed = self._list_live()
             known |= self._pushed
         return deployment.route_to(model, known)
 
     def _awake(self, send: Callable[[], Answer], limit_s: float | None, notice: Callable[[Waiting], None]) -> Answer:
-        """Make a call; with a limit, wait up to that long for a component without a copy."""
+        """Make a call; while the inference component has no copy, wait up to `limit_s` seconds (None: do not wait)."""
         if self._waker is None:
             return send()
         if limit_s is not None:
@@ -232,7 +239,7 @@ class CohostClient:
         return answer
 
     def _there(self, model: str, send: Callable[[], Answer], ready_s: float, restart_s: float) -> Answer:
-        """Make a call; wait up to these limits for a model that is being loaded, or whose process has ended."""
+        """Make a call; wait up to `ready_s` seconds while the model is loaded, up to `restart_s` for its process."""
         loading = self._loading.get(model) or self._loading.setdefault(
             model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
         )
@@ -244,13 +251,14 @@ class CohostClient:
         return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
 
     def _list_live(self) -> dict[str, str]:
-        """Return the models whose archives are in the live generation, pushed ones too."""
+        """Return the TargetModel of each model with an archive in the deployed generation, pushed models too."""
         prefix = f"{self.deployment.prefix}{self.deployment.generation}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.deployment.bucket, Prefix=prefix)
         try:
             keys = [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", [])]
         except ClientError:
-            # A caller with the right to invoke may lack the right to list; then only the outputs are known.
+            # A caller may have the right to invoke the endpoint but not to list the bucket. Then only the models in the
+            # stack's outputs are known.
             return {}
         return {key.removesuffix(ARCHIVE_SUFFIX): key for key in keys if key.endswith(ARCHIVE_SUFFIX)}
 
@@ -267,7 +275,10 @@ class CohostClient:
         return read_answer(model, answer)
 
     def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
-        """Return the error of a caller whose limit has passed, as a new object: another caller may hold the refusal."""
+        """Return the error of a caller whose limit has passed.
+
+        It is a new object, because another waiting caller may raise the same refusal.
+        """
         last = passed.last
         if not isinstance(last, InvocationError):
             raise last
@@ -279,7 +290,7 @@ class CohostClient:
         return last.but(problem, fix=f"see `cohost status`, and allow more with {option}")
 
     def _way_back(self, model: str) -> tuple[str, str]:
-        """Return the consequence for a model whose process has ended, and the fix."""
+        """Return two texts about a model whose process has ended: the server's reaction to it, and the fix."""
         handler = self.deployment.handlers.get(model)
         if handler == RESTARTING_HANDLER:
             return (

@@ -2,10 +2,10 @@
 
 Source: AWS API reference, DescribeInferenceComponent, UpdateInferenceComponentRuntimeConfig and RegisterScalableTarget.
 
-This module also waits for a scale-to-zero endpoint to wake up, without waking it more than once. A call at zero copies
-is refused and counted; the count raises an alarm, and while the alarm lasts it requests one more copy per minute (AWS
-guide: CloudWatch alarm actions). So after the first refused call nothing is sent while a copy is starting: SageMaker is
-polled for the number of running copies.
+This module also waits for a scale-to-zero endpoint to wake up, without requesting more than one copy. SageMaker refuses
+a call at zero copies and counts it. The count raises an alarm, which requests one more copy per minute for as long as
+it lasts (AWS guide: CloudWatch alarm actions). So after the first refused call no call is sent while a copy is
+starting; instead SageMaker is polled for the number of running copies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemake
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The number of copies desired and running, and the component's status with the reason of a failure."""
+    """The copies of an inference component: number desired and running, component status, and reason of a failure."""
 
     status: str
     desired: int
@@ -48,7 +48,7 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Auto scaling's minimum and maximum of copies; `suspended`: neither a call nor the schedule adds copies."""
+    """Auto scaling's minimum and maximum of copies. If `suspended`, neither a call nor the schedule adds copies."""
 
     minimum: int
     maximum: int
@@ -56,7 +56,7 @@ class Bounds:
 
 
 def read_copies(sagemaker: SageMakerClient, component_name: str) -> Copies:
-    """Read a component's copies from SageMaker; raises botocore's ClientError when it refuses."""
+    """Return an inference component's copies from SageMaker; raises botocore's ClientError if SageMaker refuses."""
     found = sagemaker.describe_inference_component(InferenceComponentName=component_name)
     runtime = found.get("RuntimeConfig", {})
     return Copies(
@@ -68,10 +68,10 @@ def read_copies(sagemaker: SageMakerClient, component_name: str) -> Copies:
 
 
 def need_component(deployment: Deployment, command: str) -> str:
-    """Return the name of the deployment's component.
+    """Return the name of the deployment's inference component; `command` is the caller's name for the error.
 
     Raises:
-        RoutingError: it is a multi-model endpoint, which has no copies to set.
+        RoutingError: the endpoint is not a scale-to-zero endpoint, so it has no copies to set.
     """
     if deployment.inference_component_name is None:
         raise RoutingError(
@@ -86,7 +86,7 @@ def need_component(deployment: Deployment, command: str) -> str:
 
 
 class Component:
-    """One deployed component. All methods raise StackError when the service refuses."""
+    """One deployed inference component. All methods raise StackError if the AWS service refuses."""
 
     def __init__(self, deployment: Deployment, name: str, session: boto3.Session) -> None:
         self.name = name
@@ -96,14 +96,14 @@ class Component:
         self._scaling = session.client("application-autoscaling", region_name=deployment.region)
 
     def copies(self) -> Copies:
-        """Return the present copies."""
+        """Return the component's present copies."""
         try:
             return read_copies(self._sagemaker, self.name)
         except ClientError as error:
             raise self._fault("cannot be looked up", error) from error
 
     def set_copies(self, count: int) -> None:
-        """Request this number of copies; raises UnderWayError while the last change is under way."""
+        """Request this number of copies; raises UnderWayError while an earlier change of the component is under way."""
         try:
             self._sagemaker.update_inference_component_runtime_config(
                 InferenceComponentName=self.name, DesiredRuntimeConfig={"CopyCount": count}
@@ -120,7 +120,7 @@ class Component:
             ) from error
 
     def bounds(self) -> Bounds | None:
-        """Return its scalable target's bounds; None if nothing scales it."""
+        """Return the bounds of the component's scalable target; None if the component has no scalable target."""
         try:
             answer = self._scaling.describe_scalable_targets(
                 ServiceNamespace=NAMESPACE, ResourceIds=[self._resource()], ScalableDimension=DIMENSION
@@ -137,7 +137,7 @@ class Component:
         return None
 
     def set_bounds(self, bounds: Bounds) -> None:
-        """Change its scalable target, which must exist."""
+        """Set the bounds of the component's scalable target, which must exist."""
         try:
             self._scaling.register_scalable_target(
                 ServiceNamespace=NAMESPACE,
@@ -170,32 +170,33 @@ class Component:
 Answer = TypeVar("Answer")
 
 WAKE_TIMEOUT_S = 900.0
-"""Others measured 9 min 24 s from the first refused call to the first answer on ml.g5.xlarge."""
+"""The longest wait for a copy in seconds. Others measured 9 min 24 s from the first refused call to the first answer on
+ml.g5.xlarge."""
 
 PAUSES = Backoff(first_s=2.0, longest_s=10.0)
 
 CALL_AGAIN_S = 180.0
-"""If no copy is requested after this time, the alarm has missed the refused call: the call is repeated."""
+"""Seconds after a refused call at which the call is repeated if no copy is desired: the alarm has missed the call."""
 
 BLIND_CALL_AGAIN_S = 60.0
-"""The same without the right to describe the component."""
+"""Seconds after a refused call at which the call is repeated if the caller may not describe the component."""
 
 _NO_CAPACITY = re.compile(r"\bno capacity to process this request\b", re.IGNORECASE)
 
 
 def is_no_capacity(error_type: str, message: str) -> bool:
-    """Return True if an error of InvokeEndpoint means that the component has no running copy.
+    """Return True if an error of InvokeEndpoint means that the inference component has no running copy.
 
-    It is a ValidationError with status 400, as many other errors are; only its text shows it (AWS guide: scale an
-    endpoint to zero instances).
+    The error is a ValidationError with status 400, as many other errors are; only its text distinguishes it (AWS guide:
+    scale an endpoint to zero instances).
     """
     return error_type in {"ValidationError", "ValidationException"} and bool(_NO_CAPACITY.search(message))
 
 
 class Waker:
-    """Lets the calls of one component wait until a copy runs. Thread-safe: one thread polls for all waiting calls.
+    """The wait of one component's calls until a copy runs. Thread-safe: one thread polls for all waiting calls.
 
-    If `sagemaker` is None or may not describe the component, calls are repeated to find out.
+    If `sagemaker` is None or may not describe the component, a call is repeated every 60 s to find out.
     """
 
     def __init__(self, component_name: str, sagemaker: SageMakerClient | None, clock: Clock) -> None:
@@ -207,10 +208,15 @@ class Waker:
         self._gate = Gate(NoCapacityError, backoff=PAUSES, clock=clock, look=self._look)
 
     def run(self, send: Callable[[], Answer], *, limit_s: float, notice: Callable[[Waiting], None]) -> Answer:
-        """Make a call; while there is no capacity for it, wait and repeat it.
+        """Make a call; while the component has no running copy, wait and repeat the call.
+
+        Args:
+            send: the function that makes the call once.
+            limit_s: the longest wait in seconds.
+            notice: the function that is called with the progress of the wait.
 
         Raises:
-            LimitPassedError: there was none until the limit.
+            LimitPassedError: no copy ran when the limit had passed.
             NoCapacityError: the component has failed, so that waiting does not help.
         """
         return self._gate.run(lambda: self._send(send), limit_s=limit_s, notice=notice)
@@ -225,7 +231,7 @@ class Waker:
         return send()
 
     def _look(self) -> bool:
-        """Return True if another call makes sense by now."""
+        """Return True if the call is to be repeated: a copy runs, or CALL_AGAIN_S or BLIND_CALL_AGAIN_S has passed."""
         since_s = self._clock.now() - self._called_at
         copies = self._copies()
         if copies is None:

@@ -1,8 +1,8 @@
-"""A call's body, the meaning of its answer or error, and an example call to paste into a shell.
+"""The body of a call, the meaning of its answer or error, and an example call to paste into a shell.
 
-Answers of DJL's Java translators are converted to the shape of the handlers, so that callers can ignore the difference.
-A translator answers one text with its labels or its vector, and a list of texts with a list of these; every
-other handler answers with a list, one result per text (DJL 0.36.0: TextClassificationServingTranslator,
+DJL's Java translators answer in another shape than the Python handlers, so their answers are converted to the handlers'
+shape. A translator answers a single text with its labels or its vector, and a list of texts with a list of such
+results. A handler always answers with a list, one result per text (DJL 0.36.0: TextClassificationServingTranslator,
 TextEmbeddingServingTranslator).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MAX_BODY_BYTES = 6_291_456
-"""SageMaker's limit of a real-time request (API reference: InvokeEndpoint, Body)."""
+"""The largest body of a real-time request to SageMaker, in bytes (API reference: InvokeEndpoint, Body)."""
 
 NOT_READY = "ModelNotReadyException"
 MODEL_ERROR = "ModelError"
@@ -36,7 +36,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
     """Return the body of a call, as JSON in UTF-8.
 
     Raises:
-        InvocationError: it is empty, or too large to be sent.
+        InvocationError: the inputs are empty, or the body exceeds MAX_BODY_BYTES.
     """
     if inputs in ("", [], {}, None):
         raise InvocationError(
@@ -46,7 +46,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
             allowed="a text, a pair or a list of them",
             fix="give at least one text",
         )
-    # `parameters: null` is an error to the stock handler, so the key is left out.
+    # DJL's own handler rejects `parameters: null`, so the key is left out if there are no parameters.
     payload = {"inputs": inputs, **({"parameters": dict(parameters)} if parameters else {})}
     body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
     if len(body) > MAX_BODY_BYTES:
@@ -61,17 +61,17 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
 
 
 def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the task
-    """Parse the content of an answer.
+    """Return the parsed JSON of a model's answer.
 
     Raises:
-        InvocationError: it is a sentence instead of results.
+        InvocationError: the answer is a sentence instead of results.
     """
     try:
         content = json.loads(answer)
     except ValueError:
         content = answer.decode(errors="replace")
     if isinstance(content, str):
-        # The stock handler answers input that it cannot read with 200 and a sentence (DJL Serving 0.36.0).
+        # DJL's own handler answers inputs that it cannot parse with 200 and a sentence (DJL Serving 0.36.0).
         raise InvocationError(
             "answer-not-results",
             f"model {model}",
@@ -83,7 +83,7 @@ def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the t
 
 
 def unreachable(model: str, error: BotoCoreError) -> InvocationError:
-    """Return the error of a call that got no answer."""
+    """Return the error of a call to which neither SageMaker nor the model answered."""
     return InvocationError(
         "endpoint-unreachable",
         f"model {model}",
@@ -95,7 +95,8 @@ def unreachable(model: str, error: BotoCoreError) -> InvocationError:
 def is_worker_stopped(status: int, body: str) -> bool:
     """Return True if a container's answer means that the model's process has ended and the call did not reach it.
 
-    Only the text shows it: a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24 and 27).
+    The text of the answer decides, because a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24
+    and 27).
     """
     if status != HTTPStatus.BAD_REQUEST:
         return False
@@ -107,7 +108,7 @@ def is_worker_stopped(status: int, body: str) -> bool:
 
 
 def refusal_of(model: str, error: ClientError) -> InvocationError:
-    """Convert an error of the service or the model to the most specific class."""
+    """Convert boto3's error of a call to the most specific subclass of InvocationError."""
     response: Mapping[str, Any] = error.response
     aws_code = response["Error"].get("Code", "")
     status = int(response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"])
@@ -131,7 +132,7 @@ def refusal_of(model: str, error: ClientError) -> InvocationError:
 
 
 def _said(message: str) -> str:
-    """Format a container's answer as one line: the text of its JSON, in the shapes that DJL Serving uses."""
+    """Return a container's error message as one line: `type`, `message` and `error` of DJL Serving's JSON, else all."""
     try:
         content = json.loads(message)
     except ValueError:
@@ -146,10 +147,10 @@ _TOP_K = "top_k"
 
 
 def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> Any:
-    """Convert an answer to a list with one result per text; an answer that no translator wrote is returned unchanged.
+    """Convert a translator's answer to a list with one result per text; return any other answer unchanged.
 
-    Labels become `{"label", "score"}`: the best of each text, or with the parameter `top_k` a list of them. A
-    translator does not read that parameter, and gives five labels at most.
+    Labels become `{"label", "score"}`: the best label of each text, or with the parameter `top_k` a list of up to
+    `top_k` labels. A translator ignores `top_k` and answers with five labels per text at most.
     """
     if _is_vector(content):
         return [content]
@@ -164,14 +165,14 @@ def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> 
 
 
 def count_results(content: list[Any]) -> int:
-    """Count the texts that an answer is about."""
+    """Return the number of texts that an answer has results for."""
     return 1 if _is_vector(content) or _are_classes(content) else len(content)
 
 
 def _is_vector(content: Any) -> bool:
-    """Return True if a value is one text's embedding.
+    """Return True if a value is the embedding of one text.
 
-    No other answer is a list of numbers; the first element decides, since there may be thousands.
+    Only an embedding is a list of numbers. The first element decides, since an embedding may have thousands.
     """
     return isinstance(content, list) and bool(content) and isinstance(content[0], float)
 
@@ -185,7 +186,7 @@ def _are_classes(content: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
-    """Return a short text, and the parameters that a model of this task requires (None: no task is known)."""
+    """Return a short text, and the parameters that a model of this task requires; None is an unknown task."""
     parameters: dict[str, object] = {}
     if task == "zero-shot-classification":
         parameters["candidate_labels"] = ["shipping", "billing"]
@@ -193,7 +194,7 @@ def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
 
 
 def call_of(route: Route, task: str, region: str) -> str:
-    """Format the `aws` command that calls a route's model with one text, and with labels if its task needs some."""
+    """Return the `aws` command line that calls a route's model with a text, and with labels if its task needs them."""
     text, parameters = tiny_call(task)
     body = {"inputs": text, **({"parameters": parameters} if parameters else {})}
     return shlex.join(

@@ -1,8 +1,9 @@
-"""The reasons why models were not loaded, read from a container's log.
+"""The reasons for which models were not loaded, read from a container's log.
 
-The answer to a load has a reason only if the handler wrote it there; all other reasons are in the log. Sources:
-DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin with process and model; ModelServer: a model of the
-model store that fails) and, on the local AWS emulator, the lines that its SageMaker writes between.
+DJL Serving's answer to the loading of a model has a reason only if the handler put it there; all other reasons are in
+the log. The patterns of the log's lines are from DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin
+with process and model; ModelServer: a model of the model store that fails) and from the local AWS emulator, whose
+SageMaker writes lines of its own into the log.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ COMPONENT_LOGS: Final = "/aws/sagemaker/InferenceComponents/"
 _TAIL_LINES: Final = 10
 _MOST_PAGES: Final = 20
 _MOST_BYTES: Final = 1 << 20
-# CloudWatch finds a line only some seconds after it was written.
+# Seconds before each read: CloudWatch Logs returns a line only some seconds after it was written.
 _LOG_PAUSES_S: Final = (0.5, 1.5, 3.0, 5.0)
-# The server cuts a model's name in the names of its workers' threads.
+# DJL Serving shortens a model's name to this number of characters in the names of its workers' threads.
 _THREAD_NAME: Final = 15
 
 _WORKER = re.compile(rf"W-\d+-(?P<model>.{{1,{_THREAD_NAME}}}?)-std(?:out|err): ?(?P<text>.*)$")
@@ -47,39 +48,43 @@ _INITIALIZED = re.compile(r"Model \[(?P<model>[^\]]+)\] initialized")
 _NOT_LOADED = re.compile(r" sagemaker (?P<model>\S+) was not loaded: (?P<text>.+)$")
 _LOADED = re.compile(r" sagemaker (?P<model>\S+) was loaded as (?P<id>\S+)")
 _OF_JSON = re.compile(r'"message": ?"(?P<text>(?:[^"\\]|\\.)*)"')
-# Answers of the server that give no reason: only the log has it.
+# Texts of DJL Serving's answers that state a failure without its reason, which only the log has.
 _WITHOUT_REASON = ("invoke handler failure", "invoke_handler_async() failure", "Python stream closed unexpectedly")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFailure:
-    """A model that was not loaded: its name, as the container has it or as callers do, and the reason."""
+    """A model that was not loaded, with the reason.
+
+    `model` is the model's name in the catalog, or in the container if the catalog's is not known.
+    """
 
     model: str
     reason: str
 
     def line(self) -> str:
-        """Format the failure as one line."""
+        """Return the failure as one line of text."""
         return f"model {self.model} was not loaded: {self.reason}"
 
 
 def lacks_reason(answer: str) -> bool:
-    """Return True if a server's answer to a load only states that there was a failure."""
+    """Return True if DJL Serving's answer to the loading of a model states a failure without its reason."""
     return any(text in answer for text in _WITHOUT_REASON)
 
 
 @dataclass(kw_only=True)
 class LogReader:
-    """Reads a log line by line, and tracks which models are not loaded as of the last line.
+    """A reader of a container's log, line by line, that tracks the models not loaded as of the last line.
 
-    `names` are the catalog's models: a container's name of a model is translated to the catalog's. `tail` holds the
-    last lines, for a container that ends without a reason, and `last_raised` the last error of any worker.
+    `names` are the names of the catalog's models, to which the container's names are translated. `tail` holds the last
+    10 lines, for a container that ends without a reason, and `last_raised` the last error of any worker.
     """
 
     names: Iterable[str] = ()
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     _failures: dict[str, str] = field(default_factory=dict)
-    # By the name of a worker's thread: True inside a traceback, and the summary line of the last traceback.
+    # The model names in thread names of workers whose last line is inside a traceback, and the summary line of each
+    # worker's last traceback by that name.
     _tracing: set[str] = field(default_factory=set)
     _raised: dict[str, str] = field(default_factory=dict)
     last_raised: str = ""
@@ -87,7 +92,7 @@ class LogReader:
 
     @property
     def failures(self) -> tuple[LoadFailure, ...]:
-        """Return the models that were not loaded, in the order in which they failed."""
+        """Return the models that are not loaded as of the last line, in the order in which they failed."""
         known = {server_name(name): name for name in self.names}
         return tuple(
             LoadFailure(model=known.get(model, model.removesuffix(ARCHIVE_SUFFIX)), reason=reason)
@@ -95,11 +100,11 @@ class LogReader:
         )
 
     def reason(self, model: str) -> str | None:
-        """Return the summary of the last error that a worker of a model raised; None if none did."""
+        """Return the summary line of the last error that a worker of a model raised; None if no worker raised one."""
         return self._raised.get(server_name(model)[:_THREAD_NAME]) or self._raised.get(model[:_THREAD_NAME])
 
     def feed(self, line: str) -> None:
-        """Process the next line."""
+        """Process the next line of the log."""
         if line.strip():
             self.tail.append(line.strip())
         if (worker := _WORKER.search(line)) is not None:
@@ -129,19 +134,20 @@ class LogReader:
             self._last_exception = exception["text"]
 
     def _fail(self, model: str, reason: str) -> None:
-        # On a multi-model endpoint a worker's thread bears SageMaker's name of the model, not the caller's.
+        # On a multi-model endpoint a worker's thread has SageMaker's name of the model, so the model may have no error
+        # under its own name; then the last error of any worker is used.
         raised = self.reason(model) or self.last_raised
         self._failures[model] = f"{reason} ({raised})" if raised and lacks_reason(reason) else reason
 
     @staticmethod
     def _message(answer: str) -> str:
-        """Return the message of a container's answer, which is JSON."""
+        """Return the value of `message` in a container's answer in JSON; an answer without it is returned unchanged."""
         found = _OF_JSON.search(answer)
         return answer if found is None else found["text"]
 
 
 def read_log(path: Path, names: Iterable[str] = ()) -> LogReader:
-    """Read a container's log from a local file, or its end if it is long; a missing file is an empty log."""
+    """Read a container's log from a local file, only the last MiB of a longer one; a missing file is an empty log."""
     reader = LogReader(names=names)
     try:
         with path.open("rb") as file:
@@ -161,10 +167,10 @@ def log_groups(endpoint: str, component: str | None) -> list[str]:
 
 @contextmanager
 def reason_from_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
-    """Add the reason in the endpoint's log to the error of a call whose model was not loaded, if the answer has none.
+    """Add the reason from the endpoint's log to an InvocationError of the `with` block that has no reason itself.
 
     Raises:
-        InvocationError: the error of the block, with the reason where the log gives one within some seconds.
+        InvocationError: the error of the block, with the reason if the log has one within 10 s.
     """
     begun_ms = int(time.time() * 1000)
     try:
@@ -189,7 +195,10 @@ def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
 
 
 class LogWatch:
-    """Follows log groups of CloudWatch; skips those that cannot be read (yet, any more, or without the right)."""
+    """A reader that follows log groups of CloudWatch Logs and passes their new lines to `reader`, from `since_ms` on.
+
+    A log group that does not exist, or that the caller may not read, is skipped. `since_ms` is in ms since 1970.
+    """
 
     def __init__(self, logs: CloudWatchLogsClient, names: Iterable[str], since_ms: int) -> None:
         self.reader = LogReader(names=tuple(names))
@@ -198,7 +207,7 @@ class LogWatch:
         self._seen: set[str] = set()
 
     def look(self, groups: Iterable[str]) -> None:
-        """Read the events since the last call."""
+        """Read the log events of these groups that were not read by an earlier call."""
         for group in groups:
             try:
                 self._read(group)

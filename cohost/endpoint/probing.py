@@ -1,7 +1,8 @@
-"""One or two tiny calls of each model, which detect faults that neither a ping nor the list of models shows.
+"""Probes: one to three short calls of each model, which detect faults that neither a ping nor the list of models shows.
 
-A stock model whose worker process has ended stays READY, and pings stay 200; only a call fails (DJL Serving 0.36.0,
-recording 24). A call makes a multi-model endpoint load the model, so nothing is probed unless the user requests it.
+If the worker process of a model with DJL's own handler has ended, the model stays READY and pings answer 200; only a
+call fails (DJL Serving 0.36.0, recording 24). A call makes a multi-model endpoint load the model, so models are probed
+only if the user requests it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 
 CALLS_OF_A_STOPPED_MODEL: Final = 3
 CALLS: Final = 2
-"""With two workers, a stopped one receives every second call (recording 24), so a single call may miss it."""
+"""Calls of a model that answers the first one. Of two workers, each receives every second call (recording 24), so a
+single call may miss a stopped worker."""
 
 
 class Verdict(StrEnum):
-    """The outcome of a model's probe."""
+    """The kind of outcome of a model's probe; the value is the text that `cohost status --probe` prints."""
 
     OK = "answers"
     STOPPED = "process stopped"
@@ -44,9 +46,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The outcome of calling one model: `milliseconds` until its first answer, and `detail`, the text of a failed one.
+    """The outcome of probing one model: `milliseconds` until its first answer, and `detail`, the text of an error.
 
-    A model that rejects the text may still be healthy, if its task is unknown or its handler needs other parameters.
+    A model that rejects the probe's text may still be healthy, if its task is unknown or its handler needs other
+    parameters.
     """
 
     model: str
@@ -56,14 +59,14 @@ class Probe:
 
     @property
     def well(self) -> bool:
-        """Return True if callers get answers."""
+        """Return True if callers get answers: the model answered, or it rejected only the probe's text."""
         return self.verdict in {Verdict.OK, Verdict.REFUSES}
 
 
 def probe_deployment(status: Status, deployment: Deployment, session: boto3.Session) -> tuple[Probe, ...]:
-    """Call each model of a deployment, pushed ones too; none if no copy runs.
+    """Probe each model of a deployment, pushed models too; return () if a scale-to-zero endpoint has no running copy.
 
-    A call would wake a copy. On a multi-model endpoint it loads a model that is not loaded.
+    A call at zero copies would start one. On a multi-model endpoint, a call of a model that is not loaded loads it.
     """
     if status.component is not None and not status.component.current_copies:
         return ()
@@ -74,10 +77,11 @@ def probe_deployment(status: Status, deployment: Deployment, session: boto3.Sess
 def probe_models(
     client: CohostClient, models: Iterable[str], now: Callable[[], float] = time.perf_counter
 ) -> list[Probe]:
-    """Call each model twice with a short text, and labels if its task needs some; a stopped one three times.
+    """Call each model twice with a short text, and with labels if its task needs them.
 
-    With three workers or more, no call may reach a stopped one. A model whose worker the server restarts is called
-    once, because its user has nothing to do.
+    A model whose first call met a stopped process is called three times. If a model has three workers or more, the
+    calls may miss a stopped worker. A model whose worker DJL Serving restarts is called once, because its user has
+    nothing to do. `now` returns seconds of any clock.
     """
     return [_probe(client, model, now) for model in models]
 
@@ -120,5 +124,5 @@ def _verdict(client: CohostClient, model: str, error: InvocationError) -> Verdic
     if isinstance(error, ModelNotReadyError | NoCapacityError):
         return Verdict.NOT_READY
     refuses = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    # A 4xx of the service itself, such as a missing right to call, does not come from the model.
+    # A 4xx with another code comes from SageMaker and not from the model, such as one for a missing right to call.
     return Verdict.REFUSES if refuses and error.aws_code in {None, "ModelError"} else Verdict.FAILS

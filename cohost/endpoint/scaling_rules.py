@@ -1,8 +1,9 @@
 """The rules of Application Auto Scaling: alarms of target tracking, capacities, steps and cooldowns.
 
-The simulation (`cohost.forecast.simulation`) and the emulator (`local_aws.autoscaling`) both use them. Sources:
-Application Auto Scaling user guide, "Target tracking scaling policies" and "Step scaling policies", how they work and
-their cooldowns; StepScalingPolicyConfiguration and StepAdjustment of the API reference.
+The simulation (`cohost.forecast.simulation`) and the emulator (`local_aws.autoscaling`) both use these rules. Capacity
+is a number of instances or copies. Sources: Application Auto Scaling user guide, "Target tracking scaling policies" and
+"Step scaling policies", their sections "How it works" and on cooldowns; API reference, StepScalingPolicyConfiguration
+and StepAdjustment.
 """
 
 from __future__ import annotations
@@ -16,55 +17,58 @@ if TYPE_CHECKING:
 
 
 class TrackingAlarms(NamedTuple):
-    """The numbers of consecutive datapoints after which the two alarms of target tracking enter ALARM."""
+    """The numbers of consecutive datapoints after which the two alarms of target tracking enter ALARM.
+
+    `above` is for the alarm above the target, which scales out; `below` for the alarm below it, which scales in.
+    """
 
     above: int
     below: int
 
 
 TRACKING_ALARMS: Final[Mapping[int, TrackingAlarms]] = {60: TrackingAlarms(3, 15), 10: TrackingAlarms(3, 90)}
-"""The alarms by the seconds between two values of the metric.
+"""The numbers of datapoints of the alarms, by the seconds between two datapoints of the metric.
 
-Those with one value per minute are documented. With one value per ten seconds the service scales in "at the same speed
-as it would for standard metrics" (SageMaker developer guide, high-resolution metrics); AWS's notebook on scaling to
-zero states 90 such values. In one observation an idle copy was removed after 11 minutes.
+The numbers for one datapoint per minute are documented. With one per ten seconds the service scales in "at the same
+speed as it would for standard metrics" (SageMaker developer guide, high-resolution metrics); AWS's notebook on scaling
+to zero states 90 such datapoints. In one observation an idle copy was removed after 11 minutes.
 """
 
 PERIOD_S: Final[Mapping[str, int]] = {"invocations": 60, "concurrency": 10}
-"""Seconds between two values of each metric of a catalog."""
+"""Seconds between two datapoints of a metric, by the value of the catalog's key `scaling.metric`."""
 
 TAIL_MINUTES: Final[Mapping[str, int]] = {
     metric: TRACKING_ALARMS[period].below * period // 60 for metric, period in PERIOD_S.items()
 }
-"""Minutes below the target after which the alarm of each metric enters ALARM."""
+"""Minutes below the target after which the alarm that scales in enters ALARM, by the name of the catalog's metric."""
 
 ALARM_REPEAT_S: Final = 60
-"""A policy is triggered again after this time for as long as the alarm lasts (CloudWatch user guide: "Alarm actions").
-"""
+"""Seconds after which an alarm in ALARM triggers its scaling policy again (CloudWatch user guide: "Alarm actions")."""
 
 LOW_SHARE: Final = 0.9
-"""The share of the target below which capacity is too much."""
+"""The share of the target below which the metric makes target tracking scale in."""
 
 DEFAULT_COOLDOWN_S: Final = 300
-"""Of variants and components, for either kind of policy, where the policy states none."""
+"""The cooldown in seconds of a policy that states none, for variants and components and for either kind of policy."""
 
 # In floating point, 0.3 times 10 can be slightly above 3, which must not round up to 4.
 _NOISE: Final = 1e-9
 
 
 def tracked_capacity(load: float, target: float) -> int:
-    """Return the capacity at which a metric that sums up to `load` over all of it is at its target, rounded up."""
+    """Return the capacity, rounded up, at which a metric with the total `load` has the value `target` per unit."""
     return math.ceil(load / target - _NOISE)
 
 
 def stepped_capacity(configuration: Mapping[str, Any], current: int, *, difference: float, above: bool) -> int | None:
-    """Return the capacity by the step that fits; None if no step fits.
+    """Return the capacity that a step scaling policy sets; None if no step contains the difference.
 
     Args:
         configuration: a StepScalingPolicyConfiguration.
-        current: the capacity that is changed.
+        current: the present capacity.
         difference: the metric's value less the alarm's threshold.
-        above: true if values above the threshold are in alarm; then the threshold belongs to the step above it.
+        above: True if the alarm is for values above its threshold. A step then includes its lower bound, else its upper
+            bound.
     """
     for step in configuration["StepAdjustments"]:
         low, high = step_bounds(step)
@@ -74,7 +78,7 @@ def stepped_capacity(configuration: Mapping[str, Any], current: int, *, differen
 
 
 def step_bounds(step: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the bounds of a StepAdjustment; one that is left out is infinite."""
+    """Return the lower and the upper bound of a StepAdjustment; a bound that is left out is infinite."""
     low, high = step.get("MetricIntervalLowerBound"), step.get("MetricIntervalUpperBound")
     return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
@@ -86,7 +90,7 @@ def _adjusted(configuration: Mapping[str, Any], current: int, adjustment: int) -
     if kind == "ChangeInCapacity":
         return current + adjustment
     change = current * adjustment / 100
-    # Towards zero, but a change between -1 and 1 becomes a whole one.
+    # Rounded towards zero, but a change between -1 and 1 becomes -1 or 1.
     whole = math.trunc(change) or int(math.copysign(1, change)) if change else 0
     least = configuration.get("MinAdjustmentMagnitude") or 0
     if whole and abs(whole) < least:
@@ -96,10 +100,10 @@ def _adjusted(configuration: Mapping[str, Any], current: int, adjustment: int) -
 
 @dataclass
 class Cooldowns:
-    """The cooldowns of a scalable target, in seconds of any clock.
+    """The cooldowns of a scalable target. `out_until` and `in_until` are their ends, in seconds of any clock.
 
-    `base` is the capacity before the scale-out that began the cooldown in effect: what was added since counts as part
-    of what a later decision adds, so that only a larger scale-out adds more.
+    `base` is the capacity before the scale-out that began the present cooldown. A policy that scales out during the
+    cooldown computes its capacity from `base`, so that it adds only what exceeds the capacity added already.
     """
 
     out_until: float = 0.0
@@ -110,9 +114,9 @@ class Cooldowns:
         """Return the capacity that a policy may set now; None for no change.
 
         Args:
-            current: the capacity, including copies or instances that are still starting.
-            now: the time of the decision.
-            wanted_from: returns the capacity that the policy computes from a given capacity.
+            current: the present capacity, including copies or instances that are still starting.
+            now: the time of the decision, in seconds of the same clock.
+            wanted_from: the function that returns the policy's new capacity for a given capacity, None for no change.
         """
         wanted = wanted_from(current)
         if wanted is None or wanted == current:
@@ -124,7 +128,7 @@ class Cooldowns:
         return None if wanted is None or wanted <= current else wanted
 
     def begin_out(self, before: int, now: float, until: float) -> None:
-        """Begin the cooldown of a scale-out from `before` that was decided `now`; it ends that of scaling in."""
+        """Begin the cooldown of a scale-out from capacity `before`, decided at `now`; end the scale-in cooldown."""
         if now >= self.out_until:
             self.base = before
         self.out_until, self.in_until = until, 0.0

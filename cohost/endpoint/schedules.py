@@ -1,4 +1,4 @@
-"""Schedule expressions of Application Auto Scaling and the times at which they are due: `cron(…)`, `rate(…)`, `at(…)`.
+"""Schedule expressions of Application Auto Scaling, `cron(…)`, `rate(…)` and `at(…)`, and the times that they match.
 
 A cron expression has six fields: minutes, hours, day of the month, month, day of the week (1 is Sunday), year. Syntax
 and the meaning of L, W and #: Application Auto Scaling user guide, "Schedule recurring scaling actions using cron
@@ -29,7 +29,7 @@ _DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One field of a cron expression: its name, its bounds, names of values, and other values that it allows."""
+    """One field of a cron expression: name, bounds, names of values (such as MON), and pattern of special values."""
 
     name: str
     least: int
@@ -57,7 +57,7 @@ def check_expression(text: str) -> str:
     """Return the expression unchanged if Application Auto Scaling accepts it.
 
     Raises:
-        InvalidValueError: Application Auto Scaling would refuse it.
+        InvalidValueError: Application Auto Scaling would refuse the expression.
     """
     if (fault := next(_faults(text), None)) is not None:
         what, fix = fault
@@ -66,7 +66,7 @@ def check_expression(text: str) -> str:
 
 
 def _faults(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each error with its fix."""
+    """Yield each fault of an expression with its fix."""
     if match := _CRON.fullmatch(text):
         yield from _cron_faults(match[1].split())
     elif match := _AT.fullmatch(text):
@@ -104,7 +104,10 @@ def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(kind: _Kind, item: str) -> range | None:
-    """Return the numbers that `*`, a value or a range matches, with or without a step; None for any other item."""
+    """Return the numbers that an item of a cron field matches: `*`, a value or a range, with or without a step.
+
+    Return None for any other item.
+    """
     base, slash, step = item.partition("/")
     if slash and not (step.isdecimal() and 1 <= int(step) <= kind.most):
         return None
@@ -127,13 +130,13 @@ _UNITS: Final = {"minute": 60, "hour": 3600, "day": 86400}
 
 
 def next_time(expression: str, timezone: str, after: float, *, start: float) -> float | None:
-    """Return the first time after `after` at which an expression is due, in seconds since 1970; None if there is none.
+    """Return the first time after `after` that an expression matches, in seconds since 1970; None if there is none.
 
     Args:
-        expression: one that `check_expression` has accepted.
-        timezone: an IANA name.
-        after: seconds since 1970.
-        start: what a rate is counted from.
+        expression: an expression that `check_expression` has accepted.
+        timezone: the IANA name of the time zone of `cron` and `at`.
+        after: a time in seconds since 1970.
+        start: the time from which the intervals of `rate` are counted, in seconds since 1970.
     """
     if match := _RATE.fullmatch(expression):
         every = int(match[1]) * _UNITS[match[2]]
@@ -148,7 +151,7 @@ def next_time(expression: str, timezone: str, after: float, *, start: float) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class _Cron:
-    """The six fields of a cron expression; the two of days as text, since they can mean several things."""
+    """The six fields of a cron expression. The two fields of days stay text, since L, W and # depend on the month."""
 
     minutes: list[int]
     hours: list[int]
@@ -170,7 +173,7 @@ class _Cron:
         )
 
     def times(self, first: dt.date, zone: zoneinfo.ZoneInfo) -> Iterator[float]:
-        """Yield all times from a day on, in order."""
+        """Yield all times that match from the day `first` on, in order and in seconds since 1970."""
         for ordinal in range(first.toordinal(), dt.date(max(self.years) + 1, 1, 1).toordinal()):
             day = dt.date.fromordinal(ordinal)
             if day.year in self.years and day.month in self.months and self._has_day(day):
@@ -209,12 +212,12 @@ def _is_day_of_week(item: str, day: dt.date) -> bool:
 
 
 def _nearest_weekday(day: dt.date) -> dt.date:
-    """Return the day itself, or the nearest weekday in the same month."""
+    """Return the weekday (Monday to Friday) nearest to a day in the same month; a weekday is returned unchanged."""
     shift = {6: -1, 7: 1}.get(day.isoweekday(), 0)
     near = day + dt.timedelta(days=shift)
     return near if near.month == day.month else day - dt.timedelta(days=2 * shift)
 
 
 def _values(kind: _Kind, field: str) -> set[int]:
-    """Return the numbers that a field matches."""
+    """Return the numbers that a field of a cron expression matches."""
     return {number for item in field.split(",") for number in _numbers(kind, item) or ()}

@@ -1,4 +1,4 @@
-"""A deployed stack: its outputs as a typed object, its template, and its endpoint as SageMaker describes it."""
+"""A deployed stack: its outputs as a typed object, its template, and SageMaker's description of its endpoint."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 DEFAULT_STACK = "LmiCohostStack"
 DEFAULT_REGION = "us-east-1"
-"""The region if neither the command nor the AWS configuration names one."""
+"""The AWS region if neither the command nor the AWS configuration names a region."""
 
 STACK_TAG = "lmi-cohost:stack"
-"""The tag that names a resource's stack; CloudFormation's own tags are not written on endpoints."""
+"""The tag with the name of a resource's stack; CloudFormation does not write its own tags on endpoints."""
 
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
 KINDS_OUTPUT = "Kinds"
-# The reasons why only a deploy adds a model, by topology, and the effect of that deploy.
+# By topology: the reason why only a deploy adds a model, and in _THEN the effect of that deploy.
 _WHY = {
     SCALE_TO_ZERO: "serves one archive of all models, which never changes",
     CPU_ONNX: "serves exported archives that are named by their content",
@@ -43,12 +43,13 @@ _OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """One deployed endpoint.
+    """One deployed endpoint, from the outputs of its stack.
 
-    `models` maps each model's name to its TargetModel, or to its name in the container of a scale-to-zero endpoint, as
-    of the last deploy; `handlers` and `tasks` map it to the catalog's `handler` and `task`, and are empty for a stack
-    without these outputs. `inference_component_name` is None on a multi-model endpoint, and `weights_bucket` is None if
-    no model has pushed weights.
+    `generation` is the id of the published set of archives; `bucket` and `prefix` are its location. `models` maps each
+    model's name as of the last deploy to its TargetModel, or to its name in the container of a scale-to-zero endpoint.
+    `handlers` and `tasks` map the name to the catalog's `handler` and `task`, and are empty for a stack without the
+    output Kinds. `inference_component_name` is None on a multi-model endpoint, and `weights_bucket` is None if no model
+    has pushed weights.
     """
 
     stack_name: str
@@ -66,7 +67,7 @@ class Deployment:
     tasks: Mapping[str, str] = field(default_factory=dict)
 
     def route_to(self, model: str, known: Mapping[str, str]) -> Route:
-        """Return the route to one of the known models, which map to their TargetModel; raises as `find_route` does."""
+        """Return the route to a model; `known` has values as `models` does. Raises the errors of `find_route`."""
         return find_route(
             endpoint_name=self.endpoint_name,
             topology=self.topology,
@@ -76,10 +77,10 @@ class Deployment:
         )
 
     def check_pushable(self) -> None:
-        """Check that a model can be added without a deploy.
+        """Check that a model can be added to the endpoint without a deploy (`cohost push`).
 
         Raises:
-            RoutingError: only a deploy publishes what the endpoint serves.
+            RoutingError: the endpoint is not a multi-model endpoint, so only a deploy changes its models.
         """
         if self.topology == MULTI_MODEL:
             return
@@ -94,10 +95,10 @@ class Deployment:
 
     @classmethod
     def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
-        """Read a stack's outputs.
+        """Return the deployment that a stack's outputs describe.
 
         Raises:
-            StackError: an output is missing, so the stack is not one of ours or was deployed by another version.
+            StackError: an output is missing: the stack is not of this project, or another version deployed it.
         """
         needed = [*_OUTPUTS, *((COMPONENT_OUTPUT,) if outputs.get("Topology") == SCALE_TO_ZERO else ())]
         if missing := [name for name in needed if name not in outputs]:
@@ -127,12 +128,12 @@ class Deployment:
 
 
 def kind_of(handler: str, task: str) -> str:
-    """Return a model's `handler` and `task` as the stack's output Kinds has them."""
+    """Return a model's value in the stack output Kinds: the catalog's `handler` and `task`, with a slash between."""
     return f"{handler}/{task}"
 
 
 def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFAULT_STACK) -> Deployment:
-    """Read a stack's outputs into a Deployment; raises as `read_outputs` and `Deployment.from_outputs` do."""
+    """Return the deployment of a stack; raises the errors of `read_outputs` and `Deployment.from_outputs`."""
     return Deployment.from_outputs(stack_name, read_outputs(cloudformation, stack_name))
 
 
@@ -145,13 +146,14 @@ def describe_stack(cloudformation: CloudFormationClient, stack_name: str) -> Sta
     """Return CloudFormation's description of a stack.
 
     Raises:
-        MissingStackError: there is no such stack.
-        StackError: CloudFormation refuses, or cannot be reached with the credentials at hand.
+        MissingStackError: there is no stack of that name in the account and region.
+        StackError: CloudFormation refuses the request, or cannot be reached with the present credentials.
     """
     try:
         return cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
     except ClientError as error:
-        # CloudFormation's code for a stack that does not exist; after any other code a deploy would fail too.
+        # ValidationError is CloudFormation's code for a stack that does not exist. With any other code a deploy would
+        # fail too, so `cdk deploy` is not the fix.
         if error.response["Error"].get("Code") == "ValidationError":
             raise MissingStackError(
                 "stack-missing",
@@ -178,8 +180,8 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
     """Read a stack's outputs from CloudFormation, by name.
 
     Raises:
-        StackError: there is no such stack, it is on its way to be created or deleted, or CloudFormation cannot be
-            reached with the credentials at hand.
+        StackError: the stack does not exist or is being created or deleted, or CloudFormation cannot be reached with
+            the present credentials.
     """
     stack = describe_stack(cloudformation, stack_name)
     outputs = outputs_of(stack)
@@ -197,7 +199,7 @@ def read_template(cloudformation: CloudFormationClient, stack_name: str) -> dict
     """Return the template of a stack as it was deployed.
 
     Raises:
-        StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
+        StackError: CloudFormation refuses the request, or the template is not JSON, so `cdk` did not write it.
     """
     try:
         body = cloudformation.get_template(StackName=stack_name, TemplateStage="Original")["TemplateBody"]
@@ -226,10 +228,10 @@ def read_template(cloudformation: CloudFormationClient, stack_name: str) -> dict
 def describe_endpoint(
     sagemaker: SageMakerClient, deployment: Deployment
 ) -> tuple[DescribeEndpointOutputTypeDef, DescribeEndpointConfigOutputTypeDef]:
-    """Return SageMaker's descriptions of a deployment's endpoint and of its configuration.
+    """Return SageMaker's descriptions of a deployment's endpoint and of the endpoint's configuration.
 
     Raises:
-        StackError: SageMaker refuses, or the endpoint is gone.
+        StackError: SageMaker refuses the request, or the endpoint does not exist.
     """
     try:
         endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)

@@ -1,4 +1,4 @@
-"""The state of a deployment: the endpoint, its generation, the archives in it, and the number of loaded models."""
+"""The state of a deployment: endpoint, generation (published set of archives), its archives, count of loaded models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG_WINDOW = timedelta(hours=1)
 class ComponentStatus:
     """The inference component of a scale-to-zero endpoint: its copies, and the bounds within which they are scaled.
 
-    `bounds` is None if nothing scales it.
+    `bounds` is None if the component has no scalable target.
     """
 
     name: str
@@ -44,11 +44,12 @@ class ComponentStatus:
 class Status:
     """The state of one deployment.
 
-    `archives` maps each archive in the live generation to its content digest: one per model, or one of all models if an
-    inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes old;
-    None if it has reported none yet, or on a scale-to-zero endpoint, for which it counts none. SageMaker does not
-    report the names of those models. `component` is None on a multi-model endpoint. `load_failures` are the models
-    that containers failed to load in the last hour, according to their logs.
+    `archives` maps the name of each archive in the deployed generation to its content digest; there is one archive per
+    model, or a single archive of all models if an inference component serves them. `not_in_outputs` are models that
+    were pushed after the deploy. `loaded_models` is the number of loaded models over all instances, which SageMaker
+    reported at most 15 minutes ago; None if SageMaker reported no number, or on a scale-to-zero endpoint. SageMaker
+    does not report the names of loaded models. `component` is None on a multi-model endpoint. `load_failures` are the
+    models that containers failed to load in the last hour, according to their logs.
     """
 
     stack_name: str
@@ -68,10 +69,10 @@ class Status:
 
 
 def read_status(deployment: Deployment, session: boto3.Session) -> Status:
-    """Read the status of a deployment from SageMaker, S3 and CloudWatch.
+    """Read the state of a deployment from SageMaker, S3 and CloudWatch.
 
     Raises:
-        StackError: the endpoint of the stack is gone.
+        StackError: the endpoint of the stack does not exist, or a service refuses a request.
     """
     region = deployment.region
     endpoint, config = describe_endpoint(session.client("sagemaker", region_name=region), deployment)
@@ -99,7 +100,10 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
 
 
 def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[LoadFailure, ...]:
-    """Return the models that were not loaded, by the containers' log groups; none without the right to read those."""
+    """Return the models that containers did not load in the last hour, from their log groups.
+
+    Return () if the caller may not read the log groups.
+    """
     since = datetime.now(UTC) - LOG_WINDOW
     logs = session.client("logs", region_name=deployment.region)
     watch = LogWatch(logs, deployment.models, int(since.timestamp() * 1000))
@@ -108,9 +112,9 @@ def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[Load
 
 
 def _archives(deployment: Deployment, session: boto3.Session) -> dict[str, str]:
-    """Return the archives by model, with their digests.
+    """Return the content digest of each archive, by the archive's name.
 
-    Archives of the CPU design are named by their digests, and no model store lists them.
+    Archives of the CPU design (topology cpu-onnx) are named by their digests, and no model store lists them.
     """
     if deployment.topology == CPU_ONNX:
         return {name: target.removesuffix(ARCHIVE_SUFFIX) for name, target in deployment.models.items()}
@@ -134,7 +138,10 @@ def _component(deployment: Deployment, session: boto3.Session) -> ComponentStatu
 
 
 def _loaded_models(session: boto3.Session, deployment: Deployment, variant: str) -> int | None:
-    """Return the latest LoadedModelCount (AWS guide: CloudWatch metrics for multi-model endpoint deployments)."""
+    """Return the latest LoadedModelCount, None if CloudWatch has none of the last 15 minutes.
+
+    Source: AWS guide, CloudWatch metrics for multi-model endpoint deployments.
+    """
     now = datetime.now(UTC)
     answer = session.client("cloudwatch", region_name=deployment.region).get_metric_statistics(
         Namespace="/aws/sagemaker/Endpoints",

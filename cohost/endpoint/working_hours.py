@@ -1,7 +1,7 @@
-"""Wake a scale-to-zero endpoint and put it to sleep by hand, for working hours.
+"""Waking a scale-to-zero endpoint and putting it to sleep by hand, for working hours.
 
-Both change auto scaling's bounds together with the copies, because it would undo a number outside its bounds at once.
-The deployed bounds are in the stack's template, so waking restores them after any manual change.
+Both change auto scaling's bounds together with the number of copies, because auto scaling would at once undo a number
+outside its bounds. Waking restores the deployed bounds, which are in the stack's template, after any manual change.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _ANYTHING = "A short text."
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change: the copies requested, and auto scaling's bounds before and after (None: nothing scales it).
+    """A change of an inference component: the copies desired before and now, and auto scaling's bounds before and now.
 
-    `instances_that_stay` are those that the endpoint keeps with no copy on them.
+    The bounds are None if the component has no scalable target. `instances_that_stay` is the number of instances that
+    the endpoint keeps even when no copy runs.
     """
 
     inference_component_name: str
@@ -47,18 +48,18 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """The longest wait of a command in seconds, a progress callback, and the clock."""
+    """The longest wait of a command in seconds, the callback that receives its progress, and the clock of the wait."""
 
     limit_s: float
     notice: Callable[[Waiting], None]
     clock: Clock = field(default_factory=Clock)
 
     def left(self, started: float) -> Patience:
-        """Return the wait that remains since a moment of its clock."""
+        """Return a Patience with the rest of the limit, for a wait that began at `started` on the clock."""
         return replace(self, limit_s=max(0.0, self.limit_s - (self.clock.now() - started)))
 
     def wait(self, refusal: type[Exception], attempt: Callable[[], None]) -> None:
-        """Repeat an attempt while it is refused; raises the last refusal when the limit has passed."""
+        """Repeat an attempt while it raises `refusal`; raise the last refusal when the limit has passed."""
         try:
             Gate(refusal, backoff=PAUSES, clock=self.clock).run(attempt, limit_s=self.limit_s, notice=self.notice)
         except LimitPassedError as passed:
@@ -69,14 +70,15 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patie
     """Request zero copies, and lower auto scaling's minimum to zero.
 
     Args:
-        deployment: the stack's outputs.
-        session: credentials.
-        patience: the wait for a change of the component that is under way, which must end first.
-        until_wake: neither a call nor the schedule wakes it until `wake_up`; else both do.
+        deployment: the deployment with the endpoint.
+        session: the session with the account's credentials.
+        patience: the longest wait for an earlier change of the component, which must end first.
+        until_wake: True suspends scaling, so that only `wake_up` starts a copy; with False, a call or the schedule does
+            too.
 
     Raises:
-        RoutingError: it is a multi-model endpoint.
-        StackError: the service refuses; then nothing has changed.
+        RoutingError: the endpoint is not a scale-to-zero endpoint.
+        StackError: the AWS service refuses; then nothing has changed.
     """
     component = Component(deployment, need_component(deployment, "sleep"), session)
     before = component.bounds()
@@ -88,14 +90,15 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
     """Request at least one copy, and restore auto scaling's deployed bounds.
 
     Args:
-        deployment: the stack's outputs.
-        session: credentials.
-        patience: the wait for a change of the component that is under way, which must end first.
-        copies: the minimum until it is put to sleep; None: one copy now, which scaling may remove without calls.
+        deployment: the deployment with the endpoint.
+        session: the session with the account's credentials.
+        patience: the longest wait for an earlier change of the component, which must end first.
+        copies: auto scaling's minimum until `put_to_sleep`. None requests one copy now, which auto scaling may remove
+            when no calls arrive.
 
     Raises:
-        RoutingError: it is a multi-model endpoint.
-        StackError: more copies than auto scaling's maximum, or the service refuses; then nothing has changed.
+        RoutingError: the endpoint is not a scale-to-zero endpoint.
+        StackError: `copies` exceeds auto scaling's maximum, or the AWS service refuses; then nothing has changed.
     """
     component = Component(deployment, need_component(deployment, "wake"), session)
     before = component.bounds()
@@ -109,14 +112,14 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
 def wait_until_awake(
     deployment: Deployment, session: boto3.Session, patience: Patience, client: CohostClient
 ) -> Copies:
-    """Wait until a copy runs and the first model answers; return the copies.
+    """Wait until a copy runs and the catalog's first model answers; return the component's copies.
 
-    No call is made before, because a refused call would request a further copy.
+    The model is called only when a copy runs, because a refused call would request a further copy.
 
     Raises:
-        StackError: the component has failed.
+        StackError: the inference component is in status Failed.
         NoCapacityError: no copy runs when the limit has passed.
-        InvocationError: the model answers with a fault of the server.
+        InvocationError: the call fails for another reason than that the model rejects a single text.
     """
     component = Component(deployment, need_component(deployment, "wake"), session)
     started = patience.clock.now()
@@ -132,7 +135,7 @@ def wait_until_awake(
 
 
 def _from_a_model(error: InvocationError) -> bool:
-    """Return True if the model is loaded but rejects a single text, because its task needs parameters."""
+    """Return True if the error means that the model is loaded but rejects a text, since its task needs parameters."""
     if error.status is None or isinstance(error, WorkerStoppedError):
         return False
     return error.status == HTTPStatus.OK or (
@@ -168,7 +171,11 @@ def _change(
     bounds: tuple[Bounds | None, Bounds | None],
     wanted: Callable[[int], int],
 ) -> Change:
-    """Change bounds (before, after) and copies; restore the bounds if the copies are refused, or on Ctrl-C."""
+    """Set the component's bounds and copies; restore the bounds if the copies are refused, or on Ctrl-C.
+
+    `bounds` are auto scaling's bounds before and after the change; `wanted` returns the new number of copies for the
+    present number.
+    """
     before, after = bounds
     desired = component.copies().desired
     copies = wanted(desired)
@@ -203,14 +210,14 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
             allowed=f"1 to {most}",
             fix="raise scaling.max in the catalog and deploy",
         )
-    # The schedule may have raised the minimum for these hours; that stays.
+    # The catalog's scaling schedule may have raised the minimum for the present hours; that minimum stays.
     minimum = max(now.minimum, deployed.minimum) if copies is None else max(copies, deployed.minimum)
-    # A maximum that the schedule lowered stays; a maximum of 0 was set when the endpoint expired.
+    # A maximum that the schedule lowered stays. The expiry sets a maximum of 0, for which the deployed one is restored.
     return Bounds(minimum=minimum, maximum=max(now.maximum or deployed.maximum, minimum))
 
 
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
-    """Read the scalable target's bounds from the stack's template; None if it has none."""
+    """Return the scalable target's bounds in the stack's template; None if the template has no scalable target."""
     cloudformation = session.client("cloudformation", region_name=deployment.region)
     template = read_template(cloudformation, deployment.stack_name)
     for resource in template["Resources"].values():
@@ -221,7 +228,7 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
 
 
 def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
-    """Return the minimum number of instances of the endpoint, and their type."""
+    """Return the number of instances that the endpoint never scales below, and their type, from its configuration."""
     _, config = describe_endpoint(session.client("sagemaker", region_name=deployment.region), deployment)
     variant = config["ProductionVariants"][0]
     managed: Any = variant.get("ManagedInstanceScaling") or {}

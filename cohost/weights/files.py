@@ -1,6 +1,6 @@
 """Choice and check of the files of a model's repository that are uploaded to S3.
 
-The check runs before the upload: the chosen files must be a whole model that fits its task.
+The check runs before the upload: the chosen files must be a complete model that fits the catalog's task.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SAFETENSORS: Final = "safetensors"
 PICKLE: Final = "PyTorch"
 CODE: Final = "code"
 
-# Configuration, tokenizers, templates and the names of shards.
+# Files with configuration, tokenizers, chat templates and the index of the weights' shards.
 _TEXTS: Final = re.compile(r"[\w.-]+\.(json|txt|model|tiktoken|jinja|codes|bpe)")
-# Modules of sentence-transformers, such as 1_Pooling; other folders hold the same model for other runtimes.
+# Folders of sentence-transformers' modules, such as 1_Pooling. Other folders hold the same model for other runtimes.
 _MODULE: Final = re.compile(r"\d+_\w+")
 _CODE: Final = re.compile(r"[\w-]+\.py")
 _INDEX: Final = ".index.json"
@@ -32,10 +32,11 @@ _DEEPEST: Final = 2
 
 
 def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list[str]:
-    """Return the names to fetch and upload, sorted: texts, and weights in one format.
+    """Return the names of the files to fetch and upload, sorted: text files, and weights in one format.
 
-    Safetensors are preferred. Pickles are taken only if there is nothing else and `allow_pickle` is set, because
-    loading one runs code; without it, no weights are chosen. Python files are for models that need them (`with_code`).
+    Safetensors are preferred. Pickles are chosen only if there are no safetensors and `allow_pickle` is set, because
+    loading a pickle runs code in it; if it is not set, no weights are chosen then. Python files are chosen if
+    `with_code` is set, for models whose repository has code of their own.
     """
     listed = sorted(names)
     formats = weights_in(listed)
@@ -45,21 +46,24 @@ def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list
 
 
 def kinds_in(names: Collection[str]) -> set[str]:
-    """Return the formats of the weights, and CODE if there are Python files: the facts that `still_chosen` needs."""
+    """Return the kinds of files for `still_chosen`: the formats of the weights, and CODE if there are Python files."""
     return {*weights_in(names), *(CODE for name in names if _CODE.fullmatch(name))}
 
 
 def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
-    """Return True if files of these kinds also suit these settings, without reading the whole repository.
+    """Return True if an upload with files of these kinds is certainly what `choose` chooses with these settings.
 
-    Return False also if only the repository could show it. Python files without `with_code` are harmless, because they
-    are never run.
+    The repository is not read, so the result is also False where only the repository could decide. Uploaded Python
+    files do not make it False without `with_code`, because they are never run.
     """
     return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
 
 
 def files_below(folder: Path) -> dict[str, Path]:
-    """Return the files of a model's folder by their path below it, without hidden ones; links are followed."""
+    """Return the files of a model's folder, at most one folder deep, by their relative paths.
+
+    Hidden files are left out; symbolic links are resolved.
+    """
     found = [path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file()]
     paths = {path.relative_to(folder).as_posix(): path.resolve() for path in found}
     return {name: path for name, path in sorted(paths.items()) if not name.startswith(".")}
@@ -72,13 +76,13 @@ def _serves(name: str, kind: str | None, *, with_code: bool) -> bool:
     if with_code and not folders and _CODE.fullmatch(file):
         return True
     if file.endswith(_INDEX):
-        # The index of another format's shards would point at files that are not uploaded.
+        # The index of the shards of the format that was not chosen would name files that are not uploaded.
         return kind is not None and (kind == SAFETENSORS) == (".safetensors." in file)
     return bool(_TEXTS.fullmatch(file)) or (bool(folders) and kind in weights_in([file]))
 
 
 class FaultyModelError(GatheredError, WeightsError):
-    """The files of a model have faults."""
+    """The error that lists all faults of a model's files."""
 
 
 _HEAD_BYTES: Final = 64
@@ -87,18 +91,18 @@ _TEXT_ENDINGS: Final = (".json", ".txt")
 
 
 def faults_of(files: Mapping[str, Path], chosen: Mapping[str, Path], *, task: str) -> list[Fault]:
-    """Return the faults of a model: `files` are all files of its folder, `chosen` those that would be uploaded."""
+    """Return the faults of a model. `files` are all files of the model's folder, `chosen` the files to be uploaded."""
     if fault := pickle_fault(files, chosen):
         return [fault]
     members = {name: _member(name, path) for name, path in chosen.items()}
     found = list(check_model(members, {"option.task": task}))
-    # A Git LFS pointer or an empty file is reported already, so its size is not checked.
+    # If the weights are a Git LFS pointer or an empty file, that is reported already, so sizes are not checked.
     reported = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
     return found if reported else [*found, *_incomplete(chosen)]
 
 
 def pickle_fault(names: Iterable[str], chosen: Iterable[str]) -> Fault | None:
-    """Return the fault of a model whose only weights are pickles that were not chosen; None for any other."""
+    """Return the fault of a model whose only weights are pickles that were not chosen; None for any other model."""
     pickles = weights_in(names).get(PICKLE, [])
     if not pickles or weights_in(chosen):
         return None
@@ -118,7 +122,10 @@ def _incomplete(chosen: Mapping[str, Path]) -> Iterator[Fault]:
 
 
 def _stated_size(path: Path) -> int | None:
-    """Return the size that a safetensors file states (length field, header, tensors); None if that is unreadable."""
+    """Return the size in bytes of length field, header and tensors that a safetensors file's own header states.
+
+    Return None if the header cannot be parsed.
+    """
     from huggingface_hub import parse_local_safetensors_file_metadata
     from huggingface_hub.errors import SafetensorsParsingError
 

@@ -1,6 +1,7 @@
-"""Use of pushed weights: by a model that is added to a running endpoint, by the catalog, and by deployed stacks.
+"""The users of pushed weights: a model that is added to a running endpoint, the catalog, and deployed stacks.
 
-A revision in the bucket is unused if no catalog entry and no archive of any deployed stack names it.
+A revision in the weights' bucket is unused if neither an entry of the catalog nor an archive of any deployed stack
+names the revision.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def check_bundled(name: str, entry: ModelEntry) -> None:
-    """Reject a model whose archive can only be composed in S3.
+    """Reject a model with `weights: archive`, whose archive can only be composed in S3.
 
     Raises:
-        WeightsError: the archive holds weights, which S3 copies into it.
+        WeightsError: the model has `weights: archive`: S3 copies the weights into the archive.
     """
     if packed_revision(entry) is not None:
         raise WeightsError(
@@ -50,10 +51,10 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
 
 
 def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
-    """Return the bucket from which an endpoint may read a model's pushed weights; None for a model without any.
+    """Return the bucket from which an endpoint reads a model's pushed weights; None for a model without pushed weights.
 
     Raises:
-        WeightsError: the endpoint has no rights on such a bucket, or the model's weights are not in it.
+        WeightsError: the endpoint's role may not read a bucket with weights, or the bucket lacks the model's weights.
     """
     revision = pushed_revision(entry)
     if revision is None:
@@ -78,7 +79,7 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
 
 
 _OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix")
-"""The outputs of every stack that has archives, also of stacks of other versions and designs."""
+"""The outputs that every stack with archives has, of any design and deployed by any version of the project."""
 
 _ARCHIVE: Final = ".tar.gz"
 _PROPERTIES: Final = "serving.properties"
@@ -86,7 +87,7 @@ _PROPERTIES: Final = "serving.properties"
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """A revision in the bucket, and its users: models of a catalog, and archives of deployed stacks."""
+    """A revision in the weights' bucket, and its users: models of a catalog, and archives of deployed stacks."""
 
     stored: Stored
     models: tuple[str, ...]
@@ -94,12 +95,12 @@ class Use:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Return all users as text for people."""
+        """Return a text for each user, such as "catalog: minilm"."""
         return (*(f"catalog: {name}" for name in self.models), *self.deployed)
 
 
 def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3.Session) -> list[Use]:
-    """Return the users of each stored revision, from the catalog and every stack with archives in the session's region.
+    """Return the users of each stored revision: the catalog, and all stacks with archives in the session's region.
 
     Raises:
         WeightsError: the stacks or their archives cannot be read, so no revision is known to be unused.
@@ -126,7 +127,7 @@ def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3
 
 
 def _archives(bucket: str, session: boto3.Session) -> Iterator[tuple[str, Revision]]:
-    """Yield (stack: archive, revision) for each model of each stored generation of each stack."""
+    """Yield a user "stack: archive" and the revision that it needs, for each archive of each stack in the region."""
     s3 = session.client("s3")
     for stack, outputs in _stacks(session):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=outputs["BucketName"], Prefix=outputs["Prefix"])
@@ -146,12 +147,15 @@ def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _holds_weights(s3: S3Client, archives: str, key: str, size: int) -> bool:
-    """Return True if an archive contains its weights, and so names none and need not be read; only large ones do."""
+    """Return True if an archive contains its weights, so that it names no pushed weights and need not be read.
+
+    Only an archive of at least LEAST_PART_BYTES can contain weights; smaller ones cost no request.
+    """
     return size >= LEAST_PART_BYTES and WEIGHTS_OF in s3.head_object(Bucket=archives, Key=key)["Metadata"]
 
 
 def _named_in(s3: S3Client, archives: str, key: str, bucket: str) -> set[Revision]:
-    """Return the pushed weights that the models of one archive name: several with topology scale-to-zero."""
+    """Return the revisions of pushed weights that an archive names; an archive of scale-to-zero may name several."""
     data = s3.get_object(Bucket=archives, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         files = [tar.extractfile(member) for member in tar if member.name.rpartition("/")[2] == _PROPERTIES]

@@ -1,6 +1,7 @@
-"""Upload of one model's weights to the bucket: fetched, checked, uploaded, and only then marked as whole.
+"""The push of a model's weights to the bucket: fetch, check, upload, and only then a mark that they are complete.
 
-Weights that go into the archive are uploaded as the beginning of one, which is written to the disk piece by piece.
+Weights of a model with `weights: archive` are uploaded as one object, the beginning of an archive (called a part),
+which is written to the disk piece by piece. Weights with `weights: s3` are uploaded as single files with a manifest.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ if TYPE_CHECKING:
 
 
 PLAIN_SHA256: Final = "cohost-plain-sha256"
-"""User metadata of a part: the SHA-256 of its decompressed bytes, which does not depend on the version of zlib."""
+"""Key of a part's user metadata: the SHA-256 of its decompressed bytes, which does not depend on zlib's version."""
 
 
 def write_part(files: Mapping[str, Path], target: Path, *, on_bytes: Callable[[int], None]) -> dict[str, str]:
-    """Write the part of an archive that holds these files, and return the metadata that it is uploaded with.
+    """Write the part of an archive that holds these files to `target`, and return the part's user metadata for S3.
 
-    Nothing is compressed: weights hardly get smaller, and an instance unpacks them faster. `on_bytes` is called with
-    the number of bytes of each piece that was read.
+    The files are not compressed: weights hardly get smaller, and an instance unpacks them faster. `on_bytes` is called
+    with the number of bytes of each piece that was read.
 
     Raises:
-        ArtifactError: a name is neither `file` nor `folder/file`.
-        OSError: a file cannot be read or has become shorter meanwhile, or the disk is full.
+        ArtifactError: the name of a file is neither `file` nor `folder/file`.
+        OSError: a file cannot be read or became shorter while it was read, or the disk is full.
     """
     gzip, sha256 = Gzip(0), hashlib.sha256()
     with target.open("wb") as part:
@@ -54,24 +55,24 @@ def write_part(files: Mapping[str, Path], target: Path, *, on_bytes: Callable[[i
 
 
 KINDS: Final = "cohost-kinds"
-"""User metadata of a part: the kinds of its files, as `kinds_in` names them."""
+"""Key of a part's user metadata: the kinds of its files as `kinds_in` returns them, with spaces between."""
 
 _SHOWN: Final = 5
 
 
 class Progress(Protocol):
-    """A display of the progress of a push."""
+    """The display of the progress of a push, such as a progress bar."""
 
     def begin(self, what: str, total: int) -> None:
-        """Begin a step of `total` bytes; 0 means that the number is not known."""
+        """Begin a step with the description `what` and `total` bytes; 0 means that the number is not known."""
 
     def advance(self, count: int) -> None:
-        """Add to the bytes of the step that are done; called from several threads."""
+        """Add `count` bytes to those of the step that are done; called from several threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """The result of a push: `sent` of `size` bytes had to be sent, 0 if all were there."""
+    """The result of the push of one model: `size` in bytes, of which `sent` bytes were sent (0: all were in S3)."""
 
     name: str
     model_id: str
@@ -96,18 +97,18 @@ class _Model:
 
     @property
     def choice(self) -> _Choice:
-        """Return the settings that determine the chosen files."""
+        """Return the settings of the model with which `choose` chooses files."""
         return {"allow_pickle": self.entry.allow_pickle, "with_code": bool(self.entry.trust_remote_code)}
 
 
 class Pusher:
-    """A push of models into a bucket from one source.
+    """A push of models' weights from one source into a bucket.
 
     Args:
-        store: the bucket.
-        source: the folders or the Hub that the files come from.
-        progress: receives each step.
-        part_bytes: the size of a part of a large file; S3 accepts 5 MiB or more.
+        store: the weights' bucket.
+        source: the local folders or the Hub from which the files come.
+        progress: the display of each step.
+        part_bytes: the bytes in each part of a multipart upload; S3 accepts 5 MiB or more.
     """
 
     def __init__(
@@ -120,14 +121,14 @@ class Pusher:
         self._uploader = Uploader(s3=store.s3, bucket=store.bucket, on_bytes=progress.advance)
 
     def push(self, name: str, entry: ModelEntry) -> Pushed:
-        """Upload a model's revision to the bucket; one that is whole is never changed.
+        """Upload the weights of a model's revision to the bucket; a revision that is complete there is never changed.
 
-        Weights that go into the archive are uploaded as the beginning of one. An interrupted push is resumed.
+        An interrupted push is resumed.
 
         Raises:
-            WeightsError: the entry's weights are not for S3; they cannot be fetched, have faults, or differ from the
-                objects of this revision; or S3 refuses.
-            HubAccessError: the Hub does not provide them.
+            WeightsError: the catalog does not place the model's weights in S3; or the weights cannot be fetched, have
+                faults, or differ from the objects of this revision in the bucket; or S3 refuses.
+            HubAccessError: the Hub does not provide the weights.
         """
         revision = pushed_revision(entry)
         if revision is None:
@@ -148,7 +149,7 @@ class Pusher:
         return Pushed(name=name, **facts, files=files, size=size, sent=sent)
 
     def _push_files(self, model: _Model) -> tuple[int, int, int]:
-        """Return the number of files, their bytes, and the bytes that were sent."""
+        """Upload the files one by one; return the number of files, their size and the bytes that were sent."""
         revision = model.revision
         manifest = self._store.manifest(revision)
         if (
@@ -169,7 +170,7 @@ class Pusher:
         return len(wanted), _size(wanted), sent
 
     def _push_part(self, model: _Model) -> tuple[int, int, int]:
-        """Return 1 for the one object, its bytes unpacked, and the bytes that were sent."""
+        """Upload the files as one part; return 1 for its one object, its decompressed size, and the bytes sent."""
         key = model.revision.packed
         with self._store.explaining(model.uri, "cannot be compared"):
             there = self._uploader.metadata(key)
@@ -189,7 +190,10 @@ class Pusher:
         return 1, int(metadata[PLAIN_BYTES]), sent
 
     def _needs_no_fetch(self, model: _Model, kinds: Collection[str]) -> bool:
-        """Return True if the upload is complete and a fetch would choose the same kinds of files."""
+        """Return True if a complete upload with files of these kinds need not be compared with the source.
+
+        That holds if the source cannot change a revision, and the model's settings still choose these kinds of files.
+        """
         return self._source.immutable and still_chosen(kinds, **model.choice)
 
     def _fetch(self, model: _Model) -> dict[str, Path]:
@@ -227,13 +231,16 @@ class Pusher:
             return sum(self._uploader.upload(path, prefix + file, sums[file], metadata) for file, path in files.items())
 
     def _finish(self, revision: Revision, wanted: Manifest) -> None:
-        """Mark the revision as whole, after deleting objects of an earlier attempt that are not part of it."""
+        """Write the manifest that marks the revision as complete.
+
+        Objects below the revision's prefix that are not in `wanted`, from an earlier attempt, are deleted before.
+        """
         known = {revision.prefix + file for file in wanted}
         self._store.delete_keys([key for key in self._store.keys(revision.prefix) if key not in known])
         self._store.write_manifest(revision, wanted)
 
     def _all_there(self, model: _Model, manifest: Manifest) -> bool:
-        """Return True if every file of a whole revision is as in its manifest."""
+        """Return True if every object of a complete revision has the content that the manifest states."""
         with self._store.explaining(model.uri, "cannot be compared"):
             return all(self._uploader.holds(model.revision.prefix + file, facts) for file, facts in manifest.items())
 

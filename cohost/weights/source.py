@@ -1,6 +1,6 @@
-"""The sources of weights, the Hub in a pinned revision or folders on this machine, and the Hub's token.
+"""The sources of weights, the Hub in a pinned revision or folders on this machine, and the access token of the Hub.
 
-The token's value is in no message, no log and no template.
+No message, log or template contains the token.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 
 def read_token(source: str, session: boto3.Session) -> str:
-    """Return the token stored at `secretsmanager:NAME` or `ssm:NAME`; of a secret with one key, return its value.
+    """Return the Hub's token that is stored at `secretsmanager:NAME` or `ssm:NAME`.
+
+    If the stored text is a JSON object with one key, the token is that key's value.
 
     Raises:
-        WeightsError: `source` has another form, cannot be read, or holds no token.
+        WeightsError: `source` has another form, the text there cannot be read, or the text is not a token.
     """
     try:
         check_token_source(source)
     except ValueError:
-        # Not shown, since it may be the token itself.
+        # The error does not show `source`, since a user may have written the token itself.
         raise WeightsError(
             "token-source-invalid",
             "--token-from",
@@ -63,7 +65,10 @@ def _parameter(name: str, session: boto3.Session) -> str:
 
 
 def _only_value(text: str) -> str:
-    """Return the only value of a JSON object, which is how the console stores a secret; any other text is unchanged."""
+    """Return the value in a JSON object with one key, as the console of Secrets Manager stores a secret.
+
+    Any other text is returned unchanged.
+    """
     try:
         content = json.loads(text)
     except ValueError:
@@ -78,22 +83,23 @@ _REVISION_FILE: Final = "REVISION"
 
 
 class Folders:
-    """Models in folders laid out as `org/name`, searched in order.
+    """A source of weights: local folders with models laid out as `org/name`, searched in order.
 
-    A file REVISION in a model's folder may name the commit; a folder without it counts as the requested revision.
+    A file REVISION in a model's folder may name the commit; a folder without that file counts as the revision that is
+    requested.
     """
 
-    # A revision's content may change, so that it is fetched again to compare it with what was uploaded.
+    # The files of a revision in a folder may change, so each push compares them with the uploaded ones.
     immutable: Final = False
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self._roots = tuple(roots)
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:  # noqa: ARG002 - Source's signature
-        """Return the model's own folder; nothing is copied.
+        """Return the model's own folder; no file is copied.
 
         Raises:
-            WeightsError: no folder has the model, or the first one that has it holds another revision.
+            WeightsError: no folder has the model, or the first folder with the model holds another revision.
         """
         folder = next((root / revision.model_id for root in self._roots if (root / revision.model_id).is_dir()), None)
         if folder is None:
@@ -117,10 +123,10 @@ class Folders:
 
 
 class Hub:
-    """The Hugging Face Hub, through its own client, which caches and verifies the files that it fetches.
+    """A source of weights: the Hugging Face Hub, through its own client, which caches and verifies fetched files.
 
     Args:
-        token: for gated and private models. None uses the token of HF_TOKEN or `hf auth login`, if there is one.
+        token: the token for gated and private models. None uses the token in HF_TOKEN or of `hf auth login`, if any.
     """
 
     immutable: Final = True
@@ -129,11 +135,11 @@ class Hub:
         self._token = token
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
-        """Download the files to upload, and no others, and return their folder.
+        """Download only the model's files that are to be uploaded, and return their folder.
 
         Raises:
             HubAccessError: the Hub does not provide the model.
-            WeightsError: its only weights are pickles, which were not allowed.
+            WeightsError: the model's only weights are pickles, and `allow_pickle` is false.
         """
         model_id, commit = revision.model_id, revision.revision
         with explaining(str(revision), folder="--from", token="hub_token, --token-from or HF_TOKEN"):  # noqa: S106 - options

@@ -1,6 +1,6 @@
-"""The bucket of the weights, and the revisions in it: complete ones, and those of unfinished uploads.
+"""The bucket of the weights, and the models' revisions in it: complete ones, and those of unfinished uploads.
 
-The catalog names the bucket; its default name consists of account and region.
+The catalog may name the bucket; the default name consists of a prefix, the account and the region.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ BUCKET_PREFIX: Final = "lmi-cohost-weights-"
 
 
 def bucket_name(account: str, region: str) -> str:
-    """Return the name of the bucket of the weights' own stack; both arguments may be tokens of a template."""
+    """Return the name of the bucket in LmiCohostWeightsStack; both arguments may be the CDK's tokens."""
     return f"{BUCKET_PREFIX}{account}-{region}"
 
 
 def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
-    """Return the bucket of a catalog's weights; without a name in the catalog, STS gives the account of the name.
+    """Return the name of the bucket of a catalog's weights.
+
+    If the catalog does not name the bucket, the account in the default name is requested from STS.
 
     Raises:
-        WeightsError: there are no usable credentials.
+        WeightsError: STS refuses the credentials, or there are none.
     """
     if catalog.storage.weights_bucket is not None:
         return catalog.storage.weights_bucket
@@ -58,12 +60,16 @@ def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
 
 
 Manifest = dict[str, StoredFile]
-"""The files of an uploaded revision by name; written once all of them are in the bucket."""
+"""The files of an uploaded revision by name. The manifest is written to the bucket after all of the files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """The objects of one revision in the bucket: keys, bytes, begun uploads by (key, id), and if it is whole."""
+    """The objects of one revision in the bucket.
+
+    `size` is the bytes of the objects `keys`; `uploads` are unfinished multipart uploads, each as key and upload id.
+    `whole` is True if the revision was uploaded completely.
+    """
 
     revision: Revision
     keys: tuple[str, ...]
@@ -73,9 +79,9 @@ class Stored:
 
 
 class WeightsStore:
-    """The weights in a bucket; touches only keys of the form that it writes.
+    """The weights in a bucket. Objects with keys of another form than `Revision` makes are left alone.
 
-    All methods raise WeightsError when S3 refuses or cannot be reached.
+    All methods raise WeightsError if S3 refuses or cannot be reached.
     """
 
     def __init__(self, s3: S3Client, bucket: str) -> None:
@@ -84,7 +90,7 @@ class WeightsStore:
 
     @contextmanager
     def explaining(self, uri: str, problem: str) -> Iterator[None]:
-        """Convert errors of S3 to WeightsError, about an object or the bucket."""
+        """Convert boto3's errors in the `with` block to WeightsError about `uri`, an object or the bucket."""
         try:
             yield
         except ClientError as error:
@@ -98,7 +104,7 @@ class WeightsStore:
             ) from error
 
     def manifest(self, revision: Revision) -> Manifest | None:
-        """Return the files of a revision that is whole; None if some or all of it is missing."""
+        """Return the files of a revision that was uploaded completely as single files; None for any other revision."""
         uri = f"s3://{self.bucket}/{revision.manifest}"
         with self.explaining(uri, "cannot be read"):
             try:
@@ -119,12 +125,12 @@ class WeightsStore:
             ) from error
 
     def is_there(self, revision: Revision, *, packed: bool) -> bool:
-        """Return True if a revision is whole: as files, or as the beginning of an archive."""
+        """Return True if a revision was uploaded completely: as files, or with `packed` as the part of an archive."""
         key = revision.packed if packed else revision.manifest
         return key in self.keys(key)
 
     def write_manifest(self, revision: Revision, files: Manifest) -> None:
-        """Mark a revision as whole."""
+        """Write the manifest of a revision, which marks the revision as complete."""
         content = {
             "model_id": revision.model_id,
             "revision": revision.revision,
@@ -138,20 +144,20 @@ class WeightsStore:
             )  # fmt: skip
 
     def keys(self, prefix: str) -> dict[str, int]:
-        """Return the sizes of the objects below a prefix, by key."""
+        """Return the size in bytes of each object whose key begins with a prefix, by key."""
         with self.explaining(f"s3://{self.bucket}/{prefix}", "cannot be listed"):
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
 
     def revisions(self) -> list[Stored]:
-        """Return all revisions of complete and unfinished pushes, sorted by model and revision."""
+        """Return all revisions in the bucket, of complete and unfinished pushes, sorted by model and revision."""
         objects = {key: size for prefix in (WEIGHTS, MANIFESTS, PACKED) for key, size in self.keys(prefix).items()}
         uploads = self._uploads()
         found = {revision for key in [*objects, *(key for key, _ in uploads)] if (revision := revision_of_key(key))}
         return [_stored(revision, objects, uploads) for revision in sorted(found)]
 
     def delete(self, stored: Stored) -> None:
-        """Remove a revision, the manifest first, so that its remaining files never count as complete."""
+        """Delete a revision. The manifest goes first, so that the remaining files never count as complete."""
         with self.explaining(stored.revision.uri(self.bucket), "cannot be removed"):
             self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
             for key, upload_id in stored.uploads:
@@ -159,7 +165,7 @@ class WeightsStore:
         self.delete_keys(stored.keys)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
-        """Remove objects; one that is gone already is not an error."""
+        """Delete objects by their keys; a key without an object is not an error."""
         objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys]
         delete_objects(
             self.s3, self.bucket, objects, lambda key: self.explaining(f"s3://{self.bucket}/{key}", "cannot be removed")

@@ -1,9 +1,9 @@
-"""Upload of one file as one object: in parts, each with a checksum that S3 verifies; an interrupted one is resumed.
+"""Upload of one file as one object, in parts with checksums that S3 verifies; an interrupted upload is resumed.
 
-boto3's own transfer cannot resume: it aborts an upload that fails, and sends all of the file again (s3transfer 0.19.3:
+boto3's own transfer cannot resume: it aborts an upload that fails, and sends the whole file again (s3transfer 0.19.3:
 20 of 20 parts, where this module sends the 5 missing ones). A model of 2.3 GB takes half an hour at 10 Mbit/s.
 
-The checksums are those that S3 keeps: of the whole file, and of its parts.
+The checksums of the file and of its parts are compared with those that S3 stores.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 * 1024 * 1024
 MOST_PARTS: Final = 10_000
-"""S3's limit of parts in one upload (User guide: multipart upload limits)."""
+"""The largest number of parts in one upload to S3 (user guide: multipart upload limits)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """Size and digests of a file in the bucket: the SHA-256 of its bytes (hexadecimal), and S3's checksum.
+    """A file in the bucket: size in bytes, SHA-256 of its bytes (hexadecimal), bytes per part, and S3's checksum.
 
-    S3's checksum is that of the file's bytes, or if it was uploaded in parts, of their digests (S3: composite).
+    `checksum` is the SHA-256 of the file's bytes, or of the digests of its parts if there are several (S3: composite),
+    in Base64.
     """
 
     size: int
@@ -46,14 +47,14 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Checksums:
-    """A file as it will be in the bucket, and S3's checksum of each of its parts, in order."""
+    """The checksums of a local file: those of the object that it becomes, and S3's checksum of each part, in order."""
 
     stored: StoredFile
     parts: tuple[str, ...]
 
 
 def checksums_of(path: Path, *, part_bytes: int = PART_BYTES, on_bytes: Callable[[int], None]) -> Checksums:
-    """Read a file once and return its checksums; `on_bytes` is called with the number of bytes of each part."""
+    """Read a file once and return its checksums; call `on_bytes` with the number of bytes of each part read."""
     size = path.stat().st_size
     part_bytes = max(part_bytes, -(-size // MOST_PARTS))
     whole, digests = hashlib.sha256(), []
@@ -68,21 +69,21 @@ def checksums_of(path: Path, *, part_bytes: int = PART_BYTES, on_bytes: Callable
 
 
 def encoded(digest: bytes) -> str:
-    """Encode a digest as S3 writes it."""
+    """Return a digest in Base64, as S3 writes checksums."""
     return base64.b64encode(digest).decode("ascii")
 
 
 SHA256: Final = "cohost-sha256"
-"""The user metadata with the whole file's SHA-256, 64 hexadecimal digits."""
+"""Key of the user metadata with the whole file's SHA-256, 64 hexadecimal digits."""
 
 _THREADS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uploader:
-    """An upload of files to a bucket.
+    """The upload of files to a bucket.
 
-    `on_bytes` is called, from any thread, with the number of bytes that were sent or found in the bucket.
+    `on_bytes` is called, from any thread, with the number of bytes that were sent or were in the bucket already.
     """
 
     s3: S3Client
@@ -90,7 +91,7 @@ class Uploader:
     on_bytes: Callable[[int], None] = field(default=lambda _count: None)
 
     def holds(self, key: str, wanted: StoredFile) -> bool:
-        """Return True if an object has this content, by its size, the SHA-256 in its metadata and S3's checksum."""
+        """Return True if an object has the content `wanted`: by size, SHA-256 in its metadata, and S3's checksum."""
         there = head_object(self.s3, self.bucket, key, ChecksumMode="ENABLED")
         if there is None:
             return False
@@ -98,21 +99,20 @@ class Uploader:
         return (
             there["ContentLength"] == wanted.size
             and there["Metadata"].get(SHA256) == wanted.sha256
-            # S3 puts the number of parts behind the checksum of a composite.
+            # S3 appends "-" and the number of parts to a composite checksum.
             and (kept is None or kept.partition("-")[0] == wanted.checksum)
         )
 
     def metadata(self, key: str) -> Mapping[str, str] | None:
-        """Return the user metadata of an object; None if there is none at this key."""
+        """Return the user metadata of an object; None if there is no object at this key."""
         there = head_object(self.s3, self.bucket, key)
         return None if there is None else there["Metadata"]
 
     def upload(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str] = MappingProxyType({})) -> int:
-        """Give the object the file's content, and return the number of bytes that were sent for it.
+        """Upload a file to the object at `key`, and return the number of bytes sent: 0 if the object has the content.
 
-        `metadata` is kept with it, beside the file's SHA-256.
-
-        After an interruption the parts in the bucket stay there, and another call sends only the others.
+        `metadata` becomes user metadata of the object, beside the file's SHA-256. After an interruption the parts that
+        were sent stay in S3, and the next call sends only the others.
 
         Raises:
             ClientError, BotoCoreError: S3 refuses or cannot be reached.
@@ -146,7 +146,7 @@ class Uploader:
             try:
                 sent = [future.result() for future in futures]
             except BaseException:
-                # Parts that are being sent arrive and count for the next attempt; waiting ones are not begun.
+                # Parts that are being sent are completed, so the next call need not send them; others are not begun.
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
         parts = [part for part, _ in sent]
@@ -154,8 +154,8 @@ class Uploader:
             Bucket=self.bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}
         )
         if resumed and self.metadata(key) != metadata:
-            # S3 keeps the metadata from the start of an upload. This upload was started for other content, so the
-            # object would have the metadata of that content.
+            # The metadata of an object is that from the start of its upload. The resumed upload was started for other
+            # content, so the object would have that content's metadata.
             self.s3.delete_object(Bucket=self.bucket, Key=key)
             return self._send_parts(path, key, sums, metadata)
         return sum(count for _, count in sent)
@@ -166,7 +166,7 @@ class Uploader:
         )["UploadId"]
 
     def _open_upload(self, key: str) -> str | None:
-        """Return the latest upload of this key that was begun and has not ended."""
+        """Return the id of the latest unfinished multipart upload of this key; None if there is none."""
         pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key)
         begun = [
             upload
@@ -180,7 +180,7 @@ class Uploader:
     def _send_part(
         self, path: Path, key: str, upload_id: str, sums: Checksums, number: int, there: Mapping[str, Any]
     ) -> tuple[CompletedPartTypeDef, int]:
-        """Send a part; return it and the number of bytes, 0 if the part in the bucket is the same."""
+        """Send one part of the file, unless the part `there` in S3 is equal; return the part and the bytes sent."""
         with path.open("rb") as file:
             file.seek((number - 1) * sums.stored.part_bytes)
             content = file.read(sums.stored.part_bytes)
@@ -205,5 +205,5 @@ def _is_same(content: bytes, checksum: str, there: Mapping[str, Any]) -> bool:
         return False
     if "ChecksumSHA256" in there:
         return bool(there["ChecksumSHA256"] == checksum)
-    # Where S3 lists no checksum, the ETag of a part is its MD5 unless it is encrypted with a key of KMS.
+    # If S3 lists no checksum, the ETag is compared: it is the part's MD5 unless the part is encrypted with a KMS key.
     return str(there.get("ETag", "")).strip('"') == hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,1 +1,1 @@
-"""Removing what the project made, and proof that nothing of it is left: `cohost cleanup` and `cohost orphans`."""
+"""Removal of the project's AWS resources, with proof that none is left: `cohost cleanup` and `cohost orphans`."""

@@ -1,7 +1,7 @@
 """Resources of this project that still exist, and all SageMaker endpoints of an account and region with their price.
 
-A stack's own list names what it has and, after its deletion, what it left. It forgets what an update replaced and could
-not delete; the tags of SageMaker's resources find that.
+CloudFormation's list of a stack's resources names those that the stack has, and after its deletion those that it left.
+The list omits resources that an update replaced and could not delete; the tags of SageMaker's resources find them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from cohost.forecast.pricing.price_list import PriceList
 
 
-# CloudFormation writes it on models, and not on endpoints and configurations (cloudFormationSystemTags of the schemas).
+# CloudFormation writes this tag on models, but neither on endpoints nor on endpoint configurations (the property
+# cloudFormationSystemTags of the resource schemas).
 _CLOUDFORMATION_TAG: Final = "aws:cloudformation:stack-name"
 
 _LOGGING: Final = {ENDPOINT: "Endpoints", COMPONENT: "InferenceComponents"}
@@ -47,7 +48,7 @@ _LOGGING: Final = {ENDPOINT: "Endpoints", COMPONENT: "InferenceComponents"}
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
-    """One resource that exists. `kept` is True if its stack leaves it on purpose when it is deleted."""
+    """One resource that exists. `kept` is True if deleting the resource's stack leaves the resource on purpose."""
 
     type: str
     name: str
@@ -56,14 +57,14 @@ class Leftover:
 
     @property
     def bills(self) -> str | None:
-        """Return what the resource costs while it exists; None if it costs nothing."""
+        """Return a text about the costs of the resource while it exists; None if it costs nothing."""
         return KINDS[self.type].bills
 
 
 def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[Leftover]:
-    """Return everything of these stacks that exists, in the order in which it can be removed, each resource once.
+    """Return each existing resource of these stacks once, in the order in which the resources can be removed.
 
-    Resources that are deleted with another one, such as a role's policy, are not listed beside it.
+    A resource that is deleted together with another one, such as a role's policy, is not listed.
     """
     stacks, account = list(stacks), _Account(session)
     found: dict[tuple[str, str], Leftover] = {}
@@ -74,14 +75,14 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 
 
 def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
-    """Return the stack that created a resource of SageMaker, by its tags; None if no stack did."""
+    """Return the name of the stack that created a SageMaker resource, from the tags; None if they name no stack."""
     pages = sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
     tags = {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
     return tags.get(STACK_TAG) or tags.get(_CLOUDFORMATION_TAG)
 
 
 class _Account:
-    """The resources of SageMaker and the log groups that exist; each listing is made once."""
+    """SageMaker's resources and the log groups of an account. Each listing is requested once, then cached."""
 
     def __init__(self, session: boto3.Session) -> None:
         self.session = session
@@ -90,9 +91,9 @@ class _Account:
         self._groups = cache(self._list_groups)
 
     def logs_of(self, resource_type: str, name: str, stack: str) -> Iterator[Leftover]:
-        """Yield the log group that SageMaker creates itself if no stack does, and never removes.
+        """Yield the log group of an endpoint or a component, which SageMaker creates if no stack did and never deletes.
 
-        Groups have the name as it was written; that of a deleted resource is known in lower case only.
+        Upper and lower case are ignored: the name of a deleted resource is known in lower case only.
         """
         for group in self._groups(prefix := f"/aws/sagemaker/{_LOGGING[resource_type]}/"):
             if group.lower() == f"{prefix}{name}".lower():
@@ -107,7 +108,8 @@ def _listed(account: _Account, stacks: Iterable[OurStack]) -> Iterator[Leftover]
     for stack in stacks:
         for resource in resources_of(account.session, stack):
             if resource.type in _LOGGING and not _made_anew(account, resource):
-                # A container that is on its way out may write once more, when its group is gone already.
+                # A container that is being stopped may write again after its log group was deleted, which creates the
+                # group again.
                 yield from account.logs_of(resource.type, resource.name, stack.name)
             if resource.type in KINDS and not resource.gone:
                 kept = resource.type == BUCKET and resource.status != "DELETE_FAILED" and stack.gone
@@ -115,12 +117,15 @@ def _listed(account: _Account, stacks: Iterable[OurStack]) -> Iterator[Leftover]
 
 
 def _made_anew(account: _Account, resource: StackResource) -> bool:
-    """Return True if a resource of that name exists after the stack's own was deleted: the log is the new one's."""
+    """Return True if the stack's resource was deleted and another of that name exists, which now owns the log group."""
     return resource.gone and resource.name in {name.lower() for name in account.names(resource.type).values()}
 
 
 def _tagged(account: _Account, stacks: set[str]) -> Iterator[Leftover]:
-    """Yield the endpoints and models whose tags name one of the stacks; configurations have no such tag."""
+    """Yield the endpoints and models whose tags name one of the stacks, with components and log groups of endpoints.
+
+    Endpoint configurations have no such tag.
+    """
     for kind in (ENDPOINT, MODEL):
         for arn, name in account.names(kind).items():
             stack = stack_of(account.sagemaker, arn)
@@ -133,7 +138,10 @@ def _tagged(account: _Account, stacks: set[str]) -> Iterator[Leftover]:
 
 
 def _components(account: _Account, endpoint: str, stack: str) -> Iterator[Leftover]:
-    """Return the components of an endpoint: they have no tag of the stack, and are deleted before the endpoint."""
+    """Yield an endpoint's inference components with their log groups.
+
+    Components have no tag of the stack, and must be deleted before the endpoint.
+    """
     for name in names_by_arn(account.session, COMPONENT, EndpointNameEquals=endpoint).values():
         yield Leftover(type=COMPONENT, name=name, stack=stack)
         yield from account.logs_of(COMPONENT, name, stack)
@@ -145,9 +153,11 @@ UNKNOWN_TYPE: Final = "unknown type"
 
 @dataclass(frozen=True, kw_only=True)
 class RunningEndpoint:
-    """One endpoint. `instances` maps each instance type to how many run now; `calls` are those of the last 7 days.
+    """One SageMaker endpoint with its running instances, their price and the endpoint's use.
 
-    `usd_per_month` is None where a type's price is not known; `stack` is None for one that no stack made.
+    `instances` maps each instance type to the number that runs now; `calls` counts the invocations of the last 7 days.
+    `usd_per_month` is None if the price of an instance type is not known; `stack` is None if no stack created the
+    endpoint.
     """
 
     name: str
@@ -160,7 +170,7 @@ class RunningEndpoint:
 
 
 def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> Iterator[RunningEndpoint]:
-    """Return every endpoint of a region, created by this project or not, in SageMaker's order (newest first)."""
+    """Yield every endpoint of a region, created by this project or not, in SageMaker's order (newest first)."""
     sagemaker = session.client("sagemaker", region_name=region)
     for page in sagemaker.get_paginator("list_endpoints").paginate():
         for one in page["Endpoints"]:
@@ -178,9 +188,9 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
 
 
 def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # a boto3 client
-    """Count the running instances of each type; variants without instances of their own (serverless) count as none.
+    """Count an endpoint's running instances by type. A serverless variant has no instances and adds nothing.
 
-    An endpoint serves on after its configuration was deleted; the type of its instances is UNKNOWN_TYPE then.
+    An endpoint keeps running after its configuration was deleted; its instances then count under UNKNOWN_TYPE.
     """
     types = _instance_types(sagemaker, endpoint["EndpointConfigName"])
     counted: Counter[str] = Counter()
@@ -192,7 +202,7 @@ def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _instance_types(sagemaker: Any, config: str) -> dict[str, str | None]:
-    """Return the instance type of each variant that has one; nothing of a configuration that was deleted."""
+    """Return the instance type of each variant, None for a variant without one; {} if the configuration was deleted."""
     try:
         variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]
     except ClientError as error:

@@ -1,7 +1,7 @@
-"""The types of resources that a stack of this project creates: what each costs, whether one exists, and its removal.
+"""The types of resources that the stacks of this project create, with cost, test for existence, and removal of each.
 
-The order of the table is the order of removal: what scales before what is scaled, what calls before what it calls.
-`bills` is stated for resources that cost while nobody calls them.
+KINDS has the types in the order of removal: scaling resources before the resources that they scale, callers before the
+resources that they call. `bills` is stated for types that cost money while nobody calls them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ if TYPE_CHECKING:
     By = str | Callable[[boto3.Session, str], dict[str, Any]]
 
 
-# SageMaker retries a failing start-up for an hour and more, and rejects every deletion meanwhile.
+# SageMaker retries the failing start of an endpoint for over an hour, and rejects its deletion during that time.
 LIMIT_S = 2 * 60 * 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Polling:
-    """Options of a wait: the seconds between polls, the longest wait, and a callback that receives what is awaited."""
+    """Options of a wait: `poll_s` seconds between polls, `limit_s` seconds at most, and the callback `tell`.
+
+    `tell` receives a line of text at each poll, which names the awaited resource and its state.
+    """
 
     poll_s: float = 10.0
     limit_s: float = LIMIT_S
     tell: Callable[[str], None] = lambda _: None
 
     def until(self, what: str, look: Callable[[], str | None]) -> None:
-        """Wait while `look` returns the name of a state; None ends the wait.
+        """Call `look` every `poll_s` seconds until it returns None instead of the name of a state.
 
         Raises:
-            CleanupError: the limit has passed.
+            CleanupError: `look` still returned a state when `limit_s` seconds had passed.
         """
         deadline = time.monotonic() + self.limit_s
         while (state := look()) is not None:
@@ -57,7 +60,7 @@ class Polling:
             time.sleep(self.poll_s)
 
 
-# Error codes of services for a missing resource; SageMaker has none of its own for it.
+# Error codes of AWS services for a missing resource. SageMaker has no such code, so its messages are compared instead.
 _MISSING_CODES: Final = frozenset(
     {
         "404",
@@ -78,9 +81,10 @@ _MISSING_TEXTS: Final = ("Could not find", "does not exist")
 class Kind:
     """One type of resource, by its name in CloudFormation.
 
-    `bills` is what it costs while it exists, None for nothing. `there` and `remove` take a session and the name;
-    `there` may raise the service's error for a missing resource. `state` is the status of one that takes time to
-    change.
+    `bills` states the costs of a resource while it exists; None means no costs. The functions `there`, `remove` and
+    `state` take a session and the resource's name: `there` returns a true value if the resource exists, or may raise
+    the service's error if not; `remove` deletes it; `state` returns its status, and is None for types that change at
+    once.
     """
 
     type: str
@@ -106,10 +110,10 @@ def is_missing(error: ClientError) -> bool:
 
 
 def wait_until_steady(session: boto3.Session, kind: Kind, name: str, polling: Polling) -> None:
-    """Wait while a resource is in a state in which SageMaker rejects its deletion: Creating, Updating and the like.
+    """Wait while a resource's status ends in "ing", such as Creating, because SageMaker then rejects its deletion.
 
     Raises:
-        CleanupError: it did not come to rest in time.
+        CleanupError: the resource still had such a status when the limit of `polling` had passed.
     """
     if (state := kind.state) is None:
         return
@@ -127,7 +131,7 @@ def wait_until_steady(session: boto3.Session, kind: Kind, name: str, polling: Po
 
 
 def names_by_arn(session: boto3.Session, resource_type: str, **filters: str) -> dict[str, str]:
-    """Return the names of SageMaker's resources of one type by their ARNs, in which the names are lower case."""
+    """Return the names of SageMaker's resources of one type, by ARN. The ARN has the name in lower case."""
     operation, noun = LISTED[resource_type]
     client: Any = session.client("sagemaker")
     return {
@@ -138,17 +142,24 @@ def names_by_arn(session: boto3.Session, resource_type: str, **filters: str) -> 
 
 
 def name_in(physical_id: str) -> str:
-    """Return the name in a physical id: of SageMaker's, which are ARNs, the last part, in lower case."""
+    """Return the resource's name in a physical id.
+
+    SageMaker's physical ids are ARNs; the last part is the name, in lower case. Other ids are returned unchanged.
+    """
     return physical_id.rpartition("/")[2] if _SAGEMAKER_ARN.match(physical_id) else physical_id
 
 
 def _arguments(by: By, session: boto3.Session, name: str) -> Mapping[str, Any]:
-    """Return an operation's arguments: one by its name, a list where that ends in "s", or those of a function."""
+    """Return an operation's arguments for a resource.
+
+    If `by` is a function, return its result. Otherwise `by` is the name of the only argument, whose value is the
+    resource's name, in a list if `by` ends in "s".
+    """
     return by(session, name) if callable(by) else {by: [name] if by.endswith("s") else name}
 
 
 def _call(service: str, operation: str, by: By, field: str | None = None) -> Call:
-    """Return a call of an operation for one resource; it returns the answer, or one field of it."""
+    """Return a function that calls an operation for one resource and returns the answer, or only its field `field`."""
 
     def call(session: boto3.Session, name: str) -> Any:
         client: Any = session.client(service)  # type: ignore[call-overload]
@@ -159,7 +170,7 @@ def _call(service: str, operation: str, by: By, field: str | None = None) -> Cal
 
 
 def _both(service: str, describe: str, remove: str, by: By) -> tuple[Call, Call]:
-    """Return the calls of a type that one operation describes and another deletes, both by the same arguments."""
+    """Return the functions that describe and delete a resource, for a type whose operations take equal arguments."""
     return _call(service, describe, by), _call(service, remove, by)
 
 
@@ -199,7 +210,7 @@ def _delete_role(session: boto3.Session, name: str) -> None:
 
 
 def empty_bucket(session: boto3.Session, name: str) -> None:
-    """Delete every object of a bucket, old versions and unfinished uploads too."""
+    """Delete all objects of a bucket with their old versions, and abort its unfinished multipart uploads."""
     s3 = session.client("s3")
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
         found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
@@ -279,7 +290,7 @@ KINDS: Final[dict[str, Kind]] = {
         Kind(LOG_GROUP, "0.03 USD a GB and month", _log_group, _call("logs", "delete_log_group", "logGroupName")),
         Kind(
             "AWS::EC2::VPCEndpoint",
-            None,  # of the kind "gateway"
+            None,  # a gateway endpoint, which is free
             _call("ec2", "describe_vpc_endpoints", "VpcEndpointIds", "VpcEndpoints"),
             _call("ec2", "delete_vpc_endpoints", "VpcEndpointIds"),
         ),

@@ -1,4 +1,4 @@
-"""The CloudFormation stacks of this project: existing ones, and deleted ones that left something behind."""
+"""The CloudFormation stacks of this project, deleted stacks too, their resources, and the deletion of a stack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION: Final = "lmi-cohost:"
-"""How the description of each of our stacks begins."""
+"""The first word of the description of every stack of this project."""
 
 _DELETED: Final = "DELETE_COMPLETE"
 _ATTEMPTS: Final = 3
@@ -38,7 +38,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class OurStack:
-    """One stack; `arn` finds it after its deletion too."""
+    """One stack of this project. `arn` identifies the stack even after its deletion, which the name does not."""
 
     name: str
     arn: str
@@ -46,15 +46,15 @@ class OurStack:
 
     @property
     def gone(self) -> bool:
-        """Return True if the stack is deleted; a resource that it retained may still exist."""
+        """Return True if the stack is deleted; resources that the deletion retained may still exist."""
         return self.status == _DELETED
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackResource:
-    """One resource of a stack, by CloudFormation's names.
+    """One resource of a stack; `logical_id`, `type` and `status` are CloudFormation's.
 
-    The name of a deleted one of SageMaker is in lower case, as its ARN has it.
+    The name of a deleted SageMaker resource is known from its ARN only, so it is in lower case.
     """
 
     logical_id: str
@@ -69,7 +69,10 @@ class StackResource:
 
 
 def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
-    """Return the stacks of a name, or for None all of this project; CloudFormation keeps deleted ones for 90 days."""
+    """Return this project's stacks with a name, or for None all of them, deleted ones too.
+
+    CloudFormation lists a deleted stack for 90 days.
+    """
     pages = session.client("cloudformation").get_paginator("list_stacks").paginate()
     return [
         OurStack(name=one["StackName"], arn=one["StackId"], status=one["StackStatus"])
@@ -80,7 +83,7 @@ def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
 
 
 def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]:
-    """Return the resources that a stack has, or had when it was deleted, each with its status."""
+    """Return the resources that a stack has, or that a deleted stack had, each with CloudFormation's status."""
     pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack.arn)
     listed = cache(partial(names_by_arn, session))
 
@@ -103,13 +106,13 @@ def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]
 
 
 def delete_stack(session: boto3.Session, stack: OurStack, polling: Polling, *, everything: bool) -> list[StackResource]:
-    """Delete a stack, also through operations that are under way and deletions that were rejected.
+    """Delete a stack: wait for operations that are under way, and repeat a deletion that failed.
 
-    What CloudFormation cannot delete after several attempts is left and returned. Objects that others put into its
-    bucket are deleted only with `everything`.
+    Return the resources that CloudFormation could not delete in several attempts, which are left. Objects that others
+    put into the stack's bucket are deleted only with `everything`.
 
     Raises:
-        CleanupError: the stack is protected, or something did not settle in time.
+        CleanupError: the stack has termination protection, or an operation did not end within the limit of `polling`.
     """
     for attempt in range(_ATTEMPTS):
         _settle(session, stack, polling)
@@ -128,7 +131,7 @@ def _settle(session: boto3.Session, stack: OurStack, polling: Polling) -> None:
 
     def under_way() -> str | None:
         status = str(describe_stack(cloudformation, stack.arn)["StackStatus"])
-        # A stack whose change set nobody executed stays in review for ever.
+        # A stack whose first change set was never executed stays in REVIEW_IN_PROGRESS for ever.
         return status if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" else None
 
     polling.until(f"stack {stack.name}", under_way)
@@ -158,14 +161,14 @@ def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) 
 
 
 def _make_deletable(session: boto3.Session, resource: StackResource, polling: Polling, *, everything: bool) -> None:
-    """Remove the most likely causes of a failed deletion: an operation under way, or objects in a bucket."""
+    """Remove the likely cause of a failed deletion: wait for the resource's running operation, or empty a bucket."""
     kind = KINDS.get(resource.type)
     if kind is None or not kind.exists(session, resource.name):
         return
     if resource.type != BUCKET:
         wait_until_steady(session, kind, resource.name, polling)
     elif everything:
-        # What is left in a bucket after its archives were removed was put there by somebody else. What S3 refuses to
-        # delete stays, and the bucket with it: the clean-up says so when it comes to the bucket.
+        # The project's archives are removed already, so somebody else put the remaining objects there. If S3 refuses to
+        # delete an object, the bucket stays too, and the clean-up reports that when it tries to remove the bucket.
         with suppress(ClientError):
             empty_bucket(session, resource.name)

@@ -1,4 +1,4 @@
-"""The whole clean-up: delete the stacks, then what they left, then list again to prove what still exists."""
+"""The whole clean-up: delete the stacks, then the resources that they left, then list what still exists as proof."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """Everything that exists: stacks that are not deleted, and resources."""
+    """Everything of this project that exists: stacks that are not deleted, and resources."""
 
     stacks: tuple[OurStack, ...]
     resources: tuple[Leftover, ...]
 
     def left(self, *, everything: bool) -> list[Leftover]:
-        """Return the resources that a clean-up should have removed; with `everything`, retained buckets count too."""
+        """Return the resources that a clean-up removes; with `everything`, also the buckets that stacks retain."""
         return [one for one in self.resources if everything or not one.kept]
 
     def kept(self) -> list[Leftover]:
-        """Return the resources that their stacks left on purpose."""
+        """Return the resources that the deletion of their stack left on purpose."""
         return [one for one in self.resources if one.kept]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The resources that a clean-up removed, those that it could not and why, and those that a second listing found."""
+    """The result of a clean-up.
+
+    `removed` names the stacks and resources that were removed, `faults` has an error text per one that could not be
+    removed, and `after` is the inventory when the clean-up had ended.
+    """
 
     removed: tuple[str, ...]
     faults: tuple[str, ...]
@@ -45,7 +49,7 @@ class Outcome:
 
 
 def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
-    """Return what exists of one stack, or for None of all stacks of this project."""
+    """List what exists of one stack, or for None of all stacks of this project."""
     stacks = find_stacks(session, stack)
     return Inventory(
         stacks=tuple(one for one in stacks if not one.gone), resources=tuple(find_leftovers(session, stacks))
@@ -53,10 +57,11 @@ def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
 
 
 def clean_up(session: boto3.Session, stack: str | None, polling: Polling, *, everything: bool) -> Outcome:
-    """Remove one stack, or for None all of this project, and what they left; a second run finds nothing to do.
+    """Remove one stack, or for None all stacks of this project, and the resources that remain after their deletion.
 
-    One thing that cannot be removed does not keep the others from going. With `everything`, buckets go that a stack
-    keeps when it is destroyed, and the objects that others put into them.
+    A stack or resource that cannot be removed does not keep the others from being removed. With `everything`, the
+    buckets that a stack retains on deletion are removed too, with the objects that others put into them. A second call
+    finds nothing to remove.
     """
     removed: list[str] = []
     faults: list[str] = []
@@ -75,7 +80,8 @@ def clean_up(session: boto3.Session, stack: str | None, polling: Polling, *, eve
     still_there = {one.name for one in inventory.stacks}
     for leftover in inventory.left(everything=everything):
         if leftover.stack in still_there:
-            # What a protected stack has is that stack's, also when a deleted one had its name.
+            # A stack that could not be deleted keeps its resources, also those that a deleted stack of the same name
+            # lists.
             continue
         polling.tell(f"deleting {leftover.type} {leftover.name}")
         try:
@@ -105,7 +111,7 @@ def _remove(session: boto3.Session, leftover: Leftover, polling: Polling) -> Non
         if not is_missing(error):
             raise
     if leftover.type in {COMPONENT, ENDPOINT}:
-        # Others wait for these two: an endpoint for its components, a configuration for its endpoint.
+        # Wait until these are gone: an endpoint needs its components gone first, a configuration its endpoint.
         polling.until(
             f"{leftover.type} {leftover.name}",
             lambda: "Deleting" if kind.exists(session, leftover.name) else None,
