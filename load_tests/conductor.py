@@ -83,7 +83,7 @@ class Conductor:
         self.completed = True
 
     def finish(self) -> None:
-        """End the phase that is under way."""
+        """End the phase that is under way, if there is one."""
         if self.running is None:
             return
         self._runner.send_message(END, {})

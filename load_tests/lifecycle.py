@@ -140,7 +140,7 @@ class Lifecycle:
     def _lead(self, conductor: Conductor) -> None:
         limit_s = self.options.wake_timeout if self.options.wake else None
         conductor.run(cold=not self.options.skip_cold, wake_limit_s=limit_s)
-        # In another greenlet, because the end of the run stops this one.
+        # In another greenlet, because the end of the run stops the greenlet of this method.
         gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 
     def _on_stopping(self, **_: object) -> None:

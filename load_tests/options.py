@@ -63,7 +63,7 @@ def share(text: str) -> float:
 
 
 def parse_sweep(text: str) -> tuple[int, ...]:
-    """Parse the values of a sweep, such as 1,2,4; brackets around them are allowed."""
+    """Parse the values of a sweep, such as 1,2,4 or [1,2,4]."""
     parts = [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
     return tuple(dict.fromkeys(map(whole(1, MAX_BATCH), parts)))
 

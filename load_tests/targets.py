@@ -63,7 +63,7 @@ class Resolved:
 
     @property
     def container(self) -> bool:
-        """Return True if a container answers by itself, without SageMaker."""
+        """Return True if the target is a container without SageMaker in front of it."""
         return self.target.kind == "container"
 
 

@@ -74,7 +74,7 @@ class Transport:
 
     @property
     def connections_opened(self) -> int:
-        """Return the number of connections opened so far."""
+        """Return the number of connections that the transport has opened so far."""
         return self._pool.opened
 
     def send(self, destination: Destination, body: bytes) -> Exchange:

@@ -105,7 +105,7 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
 
 
 def lower_bound(items: Sequence[Item], capacity: Sizes) -> int:
-    """Return a lower bound on the number of bins: by the sum of each size, and by the item with the most replicas."""
+    """Return a lower bound on the number of bins, by the sum of each size and by the most replicas of an item."""
     sums = [sum(item.sizes[axis] * item.replicas for item in items) for axis in range(len(capacity))]
     by_size = [math.ceil(total / limit - _ROUNDING) for total, limit in zip(sums, capacity, strict=True) if limit > 0]
     return max([*by_size, max((item.replicas for item in items), default=0)], default=0)
@@ -120,7 +120,10 @@ def _share(item: Item, capacity: Sizes) -> float:
 
 
 class _RoomTree:
-    """A binary tree over bins whose nodes hold the most free room of each size below them; unused bins are empty."""
+    """A binary tree over bins; a node holds the most free room that a bin below the node has, for each size.
+
+    Unused bins are leaves with their whole room.
+    """
 
     def __init__(self, bins: int, capacity: Sizes) -> None:
         self._leaves = 1 << max(bins - 1, 0).bit_length()

@@ -91,7 +91,7 @@ def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
         "texts": texts,
         "machines that called": list(map(_machine, records)),
     }
-    if len(set(values["models"])) > 1:  # other models, so other text lengths
+    if len(set(values["models"])) > 1:  # other models have other text lengths
         del values["texts"]
     for what, found in values.items():
         if len(set(found)) > 1:
@@ -230,7 +230,7 @@ def _markdown(comparison: Comparison, tables: Sequence[Table]) -> str:
 
 
 def _page(summaries: Sequence[RunSummary], comparison: Comparison, tables: Sequence[Table]) -> str:
-    # The origin of the numbers comes first; it is a warning if the emulator answered.
+    # The origin of the numbers is the first remark; it is a warning if the emulator answered.
     weight = "warning where" if any(design.emulated for design in comparison.designs) else "note where"
     first, *others = map(frame.table, tables)
     return frame.page(

@@ -46,7 +46,7 @@ _OF_MULTI_MODEL_ENDPOINTS = (
 
 
 class Point(Record):
-    """One minute of a metric: its start (seconds since the epoch), mean, maximum and number of values."""
+    """One minute of a metric: its start (seconds since the epoch), and the mean, maximum and number of its values."""
 
     at: float
     average: float

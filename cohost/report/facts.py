@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 FEW_CALLS = 30
-"""A step with fewer answered calls is too short for conclusions."""
+"""The number of answered calls below which a step is too short for conclusions."""
 
 
 def facts_of(record: RunRecord) -> list[tuple[str, str]]:

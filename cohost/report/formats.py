@@ -18,7 +18,7 @@ _MILLION, _SECONDS_PER_MINUTE, _SECONDS_PER_HOUR = 1_000_000, 60, 3600
 
 
 def usd_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """Return US dollars per million items at a sustained rate; None if price or rate is unknown or 0."""
+    """Return the cost in USD of a million items at a sustained rate; None if price or rate is unknown or the rate is 0."""
     if usd_per_hour is None or not items_per_s:
         return None
     return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in GitHub's Markdown: a dash for None, and a bar within a value is escaped."""
+    """Return a table in GitHub's Markdown, with a dash for None; vertical bars in values are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = [[NONE if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

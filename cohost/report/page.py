@@ -1,4 +1,4 @@
-"""The report on any number of runs, written to a folder: Markdown, JSON with its schema, and one HTML page."""
+"""The load test's report on any number of runs, as Markdown, JSON with its schema, and one HTML page in a folder."""
 
 from __future__ import annotations
 

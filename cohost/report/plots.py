@@ -96,7 +96,7 @@ def _throughput(summary: RunSummary) -> Plot | None:
     """Plot latency against calls per second over the steps of the batch size that has the most steps."""
     batches = [step.batch for step in summary.steps]
     batch = max(set(batches), key=lambda size: (batches.count(size), -size))
-    # In the order of the load, so that the line of an overloaded target turns back.
+    # The steps are in the order of the load, so that the line of an overloaded target turns back.
     steps = sorted((s for s in summary.steps if s.batch == batch), key=lambda step: step.rate or step.concurrency)
     found = [(s.total.calls_per_s, s.total.latency_ms, s) for s in steps if s.total.latency_ms]
     if not found:

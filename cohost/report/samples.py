@@ -168,7 +168,7 @@ _SEED = 20240607
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval of 95 %."""
+    """A confidence interval of 95 % of a percentile or a rate, in the unit of its values."""
 
     low: float
     high: float

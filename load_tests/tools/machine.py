@@ -1,4 +1,4 @@
-"""The local AWS emulator for measurements: started on a free port, deployed to with the real cdk, always stopped."""
+"""The local AWS emulator for measurements: it is started on a free port, deployed to with cdk, and always stopped."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Stub:
             self._answer()
 
     def _wait(self) -> None:
-        """Sleep until a request arrives or an answer is due; select() keeps time finer than epoll's milliseconds."""
+        """Sleep until a request arrives or an answer is due, by select(), which is finer than epoll's milliseconds."""
         left = 0.2 if not self._due else min(0.2, self._due[0][0] - time.perf_counter())
         if left > 0:
             select.select([self._poll], [], [], left)
@@ -221,7 +221,7 @@ def _fault(status: int, kind: str, message: str) -> bytes:
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT; the first line of the output is the port."""
+    """Run the stub until SIGTERM or SIGINT; the first line of its output is its port."""
     parser = argparse.ArgumentParser(description="A target with known behaviour.")
     parser.add_argument("--delay-ms", dest="delay_s", type=lambda text: float(text) / 1000, default=0)
     parser.add_argument("--fail-every", type=int, default=0)

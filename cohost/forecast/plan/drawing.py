@@ -49,7 +49,7 @@ def gpu_segments(plan: MemoryPlan) -> list[Segment]:
 
 
 def host_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of host memory: system and router, the workers of each model, and the page cache."""
+    """Return the segments of host memory: system and router, each model's workers, and the page cache."""
     gpus = max(plan.instance.gpus, 1)
     own = _segments((model.name, model.demand.workers * gpus, model.host_total_mib * gpus) for model in plan.models)
     server = Segment(label="system, router", mib=plan.figures.system_mib + plan.figures.router_mib, colour=GREY)

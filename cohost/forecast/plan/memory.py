@@ -145,7 +145,7 @@ class MemoryPlan:
 
     @property
     def host_fits(self) -> bool:
-        """Return True if all workers fit on the host together."""
+        """Return True if the workers of all models fit into host memory together."""
         return self.host_used_mib <= self.instance.memory_mib
 
     @property

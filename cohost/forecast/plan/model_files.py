@@ -51,7 +51,7 @@ class Folder:
 
 
 class HubFiles:
-    """A reader for one revision of a model on the Hub, without a token, at `<hub>/<id>/resolve/<revision>/`.
+    """A reader for the files of a model's revision on the Hub, without a token, at `<hub>/<id>/resolve/<revision>/`.
 
     Every method raises HubAccessError if the Hub refuses or cannot be reached.
     """

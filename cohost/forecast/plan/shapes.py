@@ -44,7 +44,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """An encoder's dimensions; `position_span` is the number of relative positions of DeBERTa, else 0."""
+    """The dimensions of an encoder; `position_span` is the number of DeBERTa's relative positions, else 0."""
 
     model_type: str
     hidden: int

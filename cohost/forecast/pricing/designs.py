@@ -245,7 +245,7 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
 def compare(
     catalog: Catalog, prices: PriceList, region: str, *, busy_hours: float, reports: Sequence[Path] = ()
 ) -> list[DesignCost]:
-    """Return the costs of the catalog, of the measured designs, and of the user's own reports, in this order.
+    """Return the costs of the catalog's design, of the measured designs, and of the reports' designs, in this order.
 
     Raises:
         PriceError: `busy_hours` is out of range or a report cannot be read.

@@ -48,11 +48,11 @@ class Tally:
     refused: int = 0
     timed_out: int = 0
     steady: Counter[int] = field(default_factory=Counter)
-    """Calls answered without a backlog, by the utilisation of the copies in thousandths."""
+    """The number of calls answered without a backlog, by the utilisation of the copies in thousandths."""
     waits: Counter[float] = field(default_factory=Counter)
-    """Calls answered behind a backlog, by seconds of waiting, in tenths of a second."""
+    """The number of calls answered behind a backlog, by their wait in seconds, rounded to tenths."""
     delays: Counter[float] = field(default_factory=Counter)
-    """Calls answered after a cold start, by seconds of waiting, in tenths of a second; `waits` has them too."""
+    """The number of calls answered after a cold start, by their wait in seconds; `waits` has these calls too."""
     lost: Counter[int] = field(default_factory=Counter)
     """Refused and timed-out calls, by minute of the trace."""
     late: Counter[int] = field(default_factory=Counter)

@@ -56,7 +56,7 @@ def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
 
 
 def setting(value: object) -> str:
-    """Return the value of a setting as text; a dash for None."""
+    """Return the value of a scaling setting as text; a dash for None."""
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

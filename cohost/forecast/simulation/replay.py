@@ -121,7 +121,7 @@ class _Replay:
             self._take_period(start, start + length, _arrived(calls, second + length) - _arrived(calls, second))
 
     def _take_period(self, start: float, end: float, calls: int) -> None:
-        """Serve one period of the metric, split at the times when copies become ready."""
+        """Serve the calls of one period of the metric, split at the times when starting copies become ready."""
         fleet, queue = self._fleet, self._queue
         served_throughout = bool(fleet.serving)
         before, given, arrived, at = queue.backlog, 0, 0, start

@@ -1,4 +1,4 @@
-"""The scaling of a replay, by `cohost.endpoint.scaling_rules` and by the idle time of the catalog."""
+"""The scaling of a replay, by `cohost.endpoint.scaling_rules` and by the catalog's idle time."""
 
 from __future__ import annotations
 
