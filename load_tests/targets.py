@@ -282,7 +282,7 @@ def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str |
     """Return the name of the SageMaker model behind a route: of the variant, or of the inference component.
 
     Raises:
-        LoadError: the route has an inference component on an endpoint without, or none on an endpoint with them.
+        LoadError: the route has an inference component and the endpoint has none, or the reverse.
     """
     component = route.inference_component_name
     if component is not None and "ModelName" in variant:

@@ -107,9 +107,9 @@ class Transport:
 
 
 class _Counting:
-    """The extension of both connection pools: a count of opened connections, and another check of free connections.
+    """The extension of both connection pools: a count of opened connections, and a check of free connections.
 
-    The check works with any number of open files.
+    Unlike the library's own check, it works with any number of open files.
     """
 
     opened = 0

@@ -18,7 +18,7 @@ _MILLION, _SECONDS_PER_MINUTE, _SECONDS_PER_HOUR = 1_000_000, 60, 3600
 
 
 def usd_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """Return the cost in USD of a million items at a sustained rate; None if price or rate is unknown or the rate is 0."""
+    """Return USD per million items at a sustained rate; None if the price is unknown, or the rate unknown or 0."""
     if usd_per_hour is None or not items_per_s:
         return None
     return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION

@@ -178,7 +178,7 @@ class Interval:
 class Distribution:
     """The distribution of `count` values, in milliseconds.
 
-    `p99_is_rough` is True if fewer than five values are expected above the p99.
+    `p99_is_rough` is True if fewer than five values lie above the p99.
     """
 
     count: int

@@ -39,7 +39,7 @@ class Folder:
         return str(self._path)
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole file; None if there is no such file."""
+        """Return the content of one of the model's files; None if the model has no such file."""
         path = self._path / name
         return path.read_bytes() if path.is_file() else None
 
@@ -66,7 +66,7 @@ class HubFiles:
         return f"{hub_url()}/{self._model_id}/resolve/{self._revision or 'main'}/"
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole file; None if there is no such file."""
+        """Return the content of one of the model's files; None if the model has no such file."""
         with self._explaining():
             return read_file(self._model_id, self._revision, name)
 

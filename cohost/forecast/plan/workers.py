@@ -109,7 +109,7 @@ class Demand:
 
     @property
     def working_mib(self) -> float:
-        """Return the MiB needed in addition to the served weights, by the largest pass or by larger weights at load."""
+        """Return the memory beside the served weights, in MiB, that the largest pass or loading the weights needs."""
         loading = 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
         return max(self.activation_mib, loading - self.weight_mib)
 

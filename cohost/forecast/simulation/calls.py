@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 SHARES: Final = 1000
-"""The parts in which a utilisation of 1 is counted: thousandths."""
+"""The number of parts of a utilisation of 1; utilisation is counted in thousandths."""
 
 _POINTS: Final = 5
 _SAME_S: Final = 0.1
