@@ -1,6 +1,7 @@
-"""Leads a run through its phases: cold calls, then for each step calls that are dropped and calls that count.
+"""The conductor, which leads a run through its phases: cold calls, and for each step a warm-up and a measurement.
 
-Runs in the process that leads Locust: the only one, or the master, which sends messages to the workers.
+The conductor runs in the process that leads Locust: the only process, or the master, which sends messages to the
+workers.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ EVERYBODY = 1_000_000
 
 
 class Conductor:
-    """One run. `phases` holds the phases that have ended, `running` the one under way.
+    """The conductor of one run. `phases` holds the phases that have ended, `running` the phase under way.
 
-    `prepared` returns True if every process can make calls; `progress` is called with each phase.
+    `prepared` returns True if every process can make calls; `progress` is called at the start of each phase.
     """
 
     def __init__(
@@ -61,9 +62,9 @@ class Conductor:
         self._progress = progress
 
     def run(self, *, cold: bool, wake_limit_s: float | None) -> None:
-        """Run all phases; nothing is measured if the target does not wake up, or no model answers.
+        """Run all phases; measure nothing if the target does not wake up, or no model answers.
 
-        With a limit, it first waits for an inference component that is at zero.
+        With `wake_limit_s`, the run first waits up to that many seconds for an inference component at zero copies.
         """
         while not self._prepared():
             gevent.sleep(POLL_S)
@@ -82,7 +83,7 @@ class Conductor:
         self.completed = True
 
     def finish(self) -> None:
-        """End the phase that is under way."""
+        """End the phase that is under way, if there is one."""
         if self.running is None:
             return
         self._runner.send_message(END, {})
@@ -95,7 +96,7 @@ class Conductor:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """Run a phase in which this process makes the calls, one after the other."""
+        """Record the calls of the context as a phase, in which this process makes calls one after the other."""
         started, batch = now(), self._steps[0].batch
         self._progress(phase=name, step=0, steps=len(self._steps), seconds=None)
         yield
@@ -113,7 +114,7 @@ class Conductor:
         return any(call.failure is None for call in self.cold)
 
     def _gather_users(self, needed: int) -> None:
-        """Wait until Locust has started all users, more than requested if a step needs more."""
+        """Wait until Locust has started as many users as the largest step needs, or more if the user requested more."""
         if self._runner.target_user_count < needed:
             self._runner.start(needed, spawn_rate=SPAWN_RATE)
         while self._runner.state != STATE_RUNNING or self._runner.user_count < needed:
@@ -132,7 +133,7 @@ class Conductor:
         self._cue(step, kind)
 
     def _until_stopped(self, step: Step, index: int) -> NoReturn:
-        """Measure until this greenlet is stopped; other users on Locust's page begin another phase."""
+        """Measure until this greenlet is stopped; another number of users on Locust's page begins another phase."""
         while True:
             self._begin(step, index, "measured", None)
             while self._runner.target_user_count == step.concurrency:
@@ -151,7 +152,7 @@ class Conductor:
                 kind=kind,
                 name=step.name,
                 batch=step.batch,
-                # A step without an end is for all users, whichever of them Locust stops or starts meanwhile.
+                # All users take part in a step without an end, also users that Locust starts during the step.
                 callers=own if step.seconds is not None else EVERYBODY,
                 rate=part,
                 rank=rank,
@@ -160,7 +161,7 @@ class Conductor:
             self._runner.send_message(BEGIN, cue.message(), client)
 
     def _nodes(self) -> list[tuple[str | None, int]]:
-        """Return the processes that make calls, with the number of users of each."""
+        """Return the processes that make calls: Locust's id (None for this process) and number of users of each."""
         if isinstance(self._runner, MasterRunner):
             active = self._runner.clients.running + self._runner.clients.spawning + self._runner.clients.ready
             return [(client.id, client.user_count) for client in sorted(active, key=lambda client: client.id)]

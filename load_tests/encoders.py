@@ -3,7 +3,7 @@
     locust -f load_tests/encoders.py --headless -u 8 -t 60
     locust -f load_tests/encoders.py --headless --sweep-batch --sweep-concurrency 1,2,4,8
 
-Without --host and --endpoint it calls the endpoint of the stack LmiCohostStack and mixes all its models.
+Without --host and --endpoint, users call all models of the endpoint of the stack LmiCohostStack, in a mix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-# Locust replaces sockets and TLS by gevent's as soon as it is imported, so it comes before all that imports ssl.
+# Locust replaces sockets and TLS by gevent's when it is imported, so it is imported before all modules that import ssl.
 _SSL_BEFORE_LOCUST = "ssl" in sys.modules and "locust" not in sys.modules
 if _SSL_BEFORE_LOCUST:
     raise ImportError(
@@ -40,21 +40,21 @@ _events: Any = locust.events
 
 
 class Encoders(locust.User):
-    """One caller. It takes part in the phases that the conductor announces."""
+    """One caller, a Locust user that takes part in the phases that the conductor announces."""
 
     def on_start(self) -> None:
-        """Take a user's number; Locust may start users before the worker has found its target."""
+        """Take a number for this user, once the process has found its target; Locust may start users before."""
         _prepared.wait()
         self.session = _lifecycles[id(self.environment)].session
         self.slot = self.session.enter()
 
     def on_stop(self) -> None:
-        """Release the user's number."""
+        """Release this user's number."""
         self.session.leave(self.slot)
 
     @locust.task
     def call(self) -> None:
-        """Call until Locust stops this user."""
+        """Make calls until Locust stops this user."""
         self.session.play(self.slot)
 
 

@@ -1,4 +1,4 @@
-"""Connects a run to Locust's events, in the same way in a single process, a master and a worker."""
+"""The connection of a run to Locust's events, in the same way in a single process, a master and a worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PART_KEY = "cohost"
 
 
 class Lifecycle:
-    """One process of a load test, created when Locust is ready and driven by its events."""
+    """The part of a load test in one process; it is created when Locust is ready, and driven by Locust's events."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -72,15 +72,15 @@ class Lifecycle:
             self._choose_users()
         session = Session(self.environment, resolved, books, self.recorder)
         session.single = len(plan.steps(self.options, 1)) == 1
-        # Objects that exist by now stay, so the garbage collector need not visit them during a measurement.
+        # Objects that exist by now stay, so the garbage collector does not visit them during a measurement.
         gc.collect()
         gc.freeze()
         return session
 
     def _choose_users(self) -> None:
-        """Set the number of users and their spawn rate if no option does.
+        """Set the number of users and their spawn rate, each if its option is not given.
 
-        Locust's default, one user and one start per second, is too slow: measuring begins once all users run.
+        Locust's default spawn rate, one user per second, is too slow: measuring begins once all users run.
         """
         if self.options.num_users is None:
             self.options.num_users = plan.default_users(self.options.rate)
@@ -89,7 +89,7 @@ class Lifecycle:
 
     @property
     def leads(self) -> bool:
-        """Return True if this process leads the run: the only one, or the master."""
+        """Return True if this process leads the run: it is the only process, or the master."""
         return isinstance(self.runner, LocalRunner | MasterRunner)
 
     def _listen(self) -> None:
@@ -113,9 +113,9 @@ class Lifecycle:
             self.runner.send_message(PREPARED, {})
 
     def _all_prepared(self) -> bool:
-        """Return True if every worker has found its target.
+        """Return True if every worker has found the run's target.
 
-        Locust reports a worker as ready for users as soon as it is connected.
+        Locust itself reports a worker as ready as soon as the worker is connected.
         """
         return (
             isinstance(self.runner, LocalRunner) or {client.id for client in self.runner.clients.all} <= self._prepared
@@ -124,7 +124,7 @@ class Lifecycle:
     def _on_prepared(self, msg: Any, **_: object) -> None:  # Locust's message
         self._prepared.add(msg.node_id)
 
-    # What the leader does.
+    # Events of the process that leads the run.
 
     def _on_start(self, **_: object) -> None:
         self.recorder.clear()
@@ -140,11 +140,11 @@ class Lifecycle:
     def _lead(self, conductor: Conductor) -> None:
         limit_s = self.options.wake_timeout if self.options.wake else None
         conductor.run(cold=not self.options.skip_cold, wake_limit_s=limit_s)
-        # Not from this greenlet, which the end of the run stops.
+        # In another greenlet, because the end of the run stops the greenlet of this method.
         gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 
     def _on_stopping(self, **_: object) -> None:
-        """Let calls under way end before Locust stops their users."""
+        """Wait for the calls under way before Locust stops their users."""
         if self._leader is not None:
             self._leader.kill(block=True)
         if self._conductor is not None:
@@ -156,7 +156,7 @@ class Lifecycle:
             self._gather(limit)
 
     def _gather(self, limit: float) -> None:
-        """Have the workers finish, and wait for the last part of each."""
+        """Request the end of the run from all workers, and wait for the last samples of each worker."""
         waited_for = {client.id for client in self.runner.clients.all}
         self._parts.clear()
         self.runner.send_message(FINISH, {"limit": limit})
@@ -166,7 +166,7 @@ class Lifecycle:
             waited_for &= {client.id for client in self.runner.clients.all} | set(self._parts)
 
     def _on_stop(self, **_: object) -> None:
-        """Write the result."""
+        """Write the run to its folder, and set the exit code."""
         conductor, folder = self._conductor, self._folder
         if conductor is None or folder is None or not conductor.phases:
             return
@@ -196,7 +196,7 @@ class Lifecycle:
         self._conductor = None
 
     def _on_quitting(self, **_: object) -> None:
-        """Save what was measured so far when Locust quits during a run, by Ctrl-C or a signal."""
+        """Save the samples so far when Locust quits during a run, by Ctrl-C or a signal."""
         if self.leads and self._conductor is not None:
             self._interrupted = True
             self.runner.stop()
@@ -209,7 +209,7 @@ class Lifecycle:
 
     def _on_report(self, client_id: str, data: dict[str, Any]) -> None:
         if PART_KEY in data:
-            # A worker's message may have come before this process listened; its reports come again and again.
+            # A worker's PREPARED message may have come before this process listened; its reports come repeatedly.
             self._prepared.add(client_id)
             self.recorder.receive(data.pop(PART_KEY))
 
@@ -217,7 +217,7 @@ class Lifecycle:
         self.recorder.receive(msg.data)
         self._parts[msg.node_id] = msg.data["connections"]
 
-    # What a process that makes calls does.
+    # Events of a process that makes calls.
 
     def _on_begin(self, msg: Any, **_: object) -> None:  # Locust's message
         cue = Cue(**msg.data)
@@ -237,6 +237,6 @@ class Lifecycle:
         self._send_part()
 
     def _send_part(self) -> None:
-        """Send the last part of what this process recorded."""
+        """Send the last samples and the number of connections of this process to the master."""
         opened = self.session.transport.connections_opened
         self.runner.send_message(PART, {**self.recorder.take(), "connections": opened})

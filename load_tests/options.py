@@ -1,6 +1,6 @@
 """The load test's own options beside Locust's, each with an environment variable, and the parsers of their values.
 
-A wrong value ends the run with one line that states the allowed ones.
+A wrong value ends the run with one line that states the allowed values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _read(
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a type for whole numbers between two bounds, both included."""
+    """Return a parser of an option's value, a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         return int(_read(text, f"a whole number from {least} to {most}", least=least, most=most, kind=int))
@@ -48,28 +48,28 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """Parse a number above 0."""
+    """Parse an option's value, a number above 0."""
     return _read(text, "a number above 0", least=0, above=True)
 
 
 def not_negative(text: str) -> float:
-    """Parse a number of 0 or more."""
+    """Parse an option's value, a number of 0 or more."""
     return _read(text, "a number of 0 or more", least=0)
 
 
 def share(text: str) -> float:
-    """Parse a number from 0 to 1."""
+    """Parse an option's value, a number from 0 to 1."""
     return _read(text, "a share from 0 to 1, such as 0.01 for one in a hundred", least=0, most=1)
 
 
 def parse_sweep(text: str) -> tuple[int, ...]:
-    """Parse the values of a sweep, such as 1,2,4; brackets around them are allowed."""
+    """Parse the values of a sweep, such as 1,2,4 or [1,2,4]."""
     parts = [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
     return tuple(dict.fromkeys(map(whole(1, MAX_BATCH), parts)))
 
 
 def parse_models(text: str) -> dict[str, float]:
-    """Parse weights by model from `name=weight,…`; a name alone has the weight 1."""
+    """Parse the weights of models, such as mdeberta=2,minilm; a name alone has the weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, equals, weight = part.strip().partition("=")
@@ -83,7 +83,7 @@ def parse_models(text: str) -> dict[str, float]:
 TASKS = ("text-classification", "zero-shot-classification", "feature-extraction")
 DEFAULT_SWEEP = "1,2,4,8,16,32"
 _SHARED_VARIABLES = {"--endpoint", "--stack", "--catalog"}
-"""Options whose variable has no LOAD_ in it, as with other commands."""
+"""Options that other commands have too; their variables begin with COHOST_ instead of COHOST_LOAD_."""
 
 _SWEEP: dict[str, Any] = {"type": parse_sweep, "nargs": "?", "const": DEFAULT_SWEEP, "metavar": "N,N,…"}
 _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
@@ -192,9 +192,9 @@ _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to Locust's parser, in separate groups of `--help`, and bind its ports to this machine.
+    """Add the options to Locust's parser, in groups of their own in `--help`, and bind Locust's ports to this machine.
 
-    All values are plain data, paths too, because a master sends them to its workers. A second call changes nothing.
+    All values are plain data, paths too, because a master sends them to its workers. A second call has no effect.
     """
     stay_at_home(parser)
     if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - argparse has no public list
@@ -203,8 +203,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for flag, (meaning, settings) in options.items():
             prefix = "COHOST_" if flag in _SHARED_VARIABLES else "COHOST_LOAD_"
-            # Locust's parser (ConfigArgParse) reads it. The web page would show each option as a text box without
-            # these checks, so it shows none.
+            # Locust's parser (ConfigArgParse) reads the environment variable. On Locust's web page each option would be
+            # a text box whose value is not checked, so the page does not show these options.
             extra: dict[str, Any] = {"env_var": prefix + flag.removeprefix("--").replace("-", "_").upper()}
             action: Any = group.add_argument(flag, help=f"{meaning} [{extra['env_var']}]", **settings, **extra)
             action.include_in_web_ui = False

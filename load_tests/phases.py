@@ -1,4 +1,4 @@
-"""The phases of a run: its plan of steps and rates, cold calls, and the wake-up from zero copies."""
+"""The phases of a run: the plan of its steps, its cold calls, and its wake-up from zero copies."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 SWEEP_SECONDS = 20.0
 SETTLE_SECONDS = 2.0
 SPAWN_RATE = 100
-"""Users started per second; Locust warns of more."""
+"""Users started per second; Locust warns of a higher rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One measured step: texts per call, callers (open load: most calls under way), calls per second (None: closed).
+    """One measured step of a run.
 
-    `seconds` is None for a step without a set end; `settle` are the seconds of dropped calls before it.
+    `batch` is the number of texts per call, `concurrency` the number of callers (in an open load the most calls under
+    way), `rate` the calls per second (None in a closed load). `seconds` is None for a step without a set end; `settle`
+    is the length of the warm-up before the step, in seconds.
     """
 
     batch: int
@@ -47,7 +49,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Return the step in a few characters."""
+        """Return the step's name from its batch size and its load, such as "b8 c4" or "b1 40/s"."""
         load = f"c{self.concurrency}" if self.rate is None else f"{self.rate:g}/s"
         return f"b{self.batch} {load}"
 
@@ -56,7 +58,7 @@ def check(options: argparse.Namespace) -> None:
     """Check the options that exclude or need each other.
 
     Raises:
-        LoadError: two of them cannot go together, or one is missing.
+        LoadError: two options exclude each other, or an option is missing that another needs.
     """
     if options.rate is not None and (options.sweep_batch or options.sweep_concurrency):
         raise LoadError(
@@ -86,12 +88,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 def default_users(rate: float | None) -> int:
-    """Return the users if -u is left out: one, or in an open load enough for calls of up to four seconds."""
+    """Return the number of users if -u is left out: 1, or in an open load enough for calls of up to four seconds."""
     return 1 if rate is None else max(10, min(1000, round(4 * rate)))
 
 
 def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
-    """Return the steps in order: the batch sweep at `users` callers, then the concurrency sweep at --batch-size."""
+    """Return a run's steps in order: the batch sweep at `users` callers, then the concurrency sweep at --batch-size."""
     pairs = [(batch, users) for batch in options.sweep_batch or ()]
     pairs += [(options.batch_size, callers) for callers in options.sweep_concurrency or ()]
     seconds = options.measure or (SWEEP_SECONDS if pairs else None)
@@ -109,7 +111,7 @@ def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
 
 
 def batches(options: argparse.Namespace) -> tuple[int, ...]:
-    """Return every number of texts per call that the steps need."""
+    """Return every number of texts per call that a run's steps need."""
     sizes = list(options.sweep_batch or ())
     if options.sweep_concurrency or not sizes:
         sizes.append(options.batch_size)
@@ -117,13 +119,17 @@ def batches(options: argparse.Namespace) -> tuple[int, ...]:
 
 
 _AGAIN = {Outcome.NOT_READY, Outcome.THROTTLED}
-"""Failures that pass without help. An endpoint at zero copies is waited for with --wake: repeated calls cost copies."""
+"""Outcomes of a first call after which it is repeated, since they pass by themselves.
+
+The outcome NO_CAPACITY is not repeated: calls to an endpoint at zero copies start copies, which cost money. --wake
+waits for them.
+"""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 
 
 def first_calls(session: Session, phase: int, batch: int) -> tuple[ColdCall, ...]:
-    """Call each model, one after the other, until it answers, and once more to find the share of loading."""
+    """Call each model in turn until it answers, and once more, so that the difference is the time of loading."""
     return tuple(_first_call(session, phase, index, batch) for index in range(len(session.resolved.models)))
 
 
@@ -151,10 +157,10 @@ _logger = logging.getLogger("load_tests")
 
 
 def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
-    """Call the first model until a copy answers; False if none did within the limit, in seconds.
+    """Call the first model until a copy answers; return False if no copy answered within `limit_s` seconds.
 
-    A target without an inference component never has zero copies, and is not called. Instances are counted again
-    afterwards.
+    A target without an inference component never has zero copies, and is not called. After the wake-up, the instances
+    of the session's target are counted again.
     """
     target = session.resolved.target
     component = target.inference_component_name

@@ -1,7 +1,7 @@
-"""Evaluates answers of calls and stores them as samples.
+"""The evaluation of calls' answers, and their storage as samples.
 
 Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType header); DJL Serving 0.36.0 (a body of
-`code` and `type` for its errors; the stock handler answers input that it cannot read with 200 and a sentence).
+`code` and `type` for its errors; DJL's own handler answers input that it cannot read with 200 and a sentence).
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     Tick = tuple[float, int, float, float, float]
 
 LARGE_ANSWER_BYTES = 65_536
-"""Embeddings of a long text are megabytes of digits; reading one takes longer than many a call."""
+"""The size above which an answer of embeddings is checked without parsing it.
+
+The token embeddings of a long text are megabytes of digits, whose parsing takes longer than some calls.
+"""
 
 DETAIL_LENGTH = 160
 
@@ -36,7 +39,7 @@ _BY_ERROR_TYPE = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of an answer, the HTTP status that counts, and for a failure its text."""
+    """The evaluation of an answer: the call's outcome, the HTTP status that counts, and the text of a failure."""
 
     outcome: Outcome
     status: int
@@ -44,19 +47,19 @@ class Verdict:
 
     @property
     def failure(self) -> str:
-        """Return the kind of failure with its status, under which it is counted; empty for a success."""
+        """Return the name under which the failure is counted, with its status; empty for a success."""
         return "" if self.outcome is Outcome.OK else self.outcome.counted_as(self.status)
 
 
 def judge(status: int, error_type: str, body: bytes, *, items: int, container: bool) -> Verdict:
-    """Evaluate an answer to a call with this many items.
+    """Return the evaluation of the answer to a call.
 
     Args:
         status: the HTTP status.
-        error_type: the header x-amzn-ErrorType; empty where there was none.
+        error_type: the header x-amzn-ErrorType; empty if the answer had none.
         body: the answer's bytes.
-        items: how many results there must be.
-        container: true if a container answered without SageMaker in front of it.
+        items: the number of texts in the call, which the answer must have results for.
+        container: True if a container answered without SageMaker in front of it.
     """
     if status == HTTPStatus.OK:
         fault = _fault_of(body, items)
@@ -81,7 +84,7 @@ def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:
 
 
 def _fault_of(body: bytes, items: int) -> str | None:
-    """Return the error of a 200; None if it holds a result per item."""
+    """Return the fault in the body of an answer with status 200; None if the body has one result per item."""
     if len(body) > LARGE_ANSWER_BYTES and body.startswith(b"[[[["):
         # One item of an embedding ends with three brackets, its inner lists with two or one.
         found = body.count(b"]]]") if body.endswith(b"]]]]") else 0
@@ -92,7 +95,7 @@ def _fault_of(body: bytes, items: int) -> str | None:
         return f"not JSON: {body[:DETAIL_LENGTH].decode(errors='replace')}"
     if not isinstance(content, list):
         return f"not a list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
-    # DJL's translators answer one text without a list around its result.
+    # DJL's translators answer a call with one text without a list around the text's result.
     found = count_results(content)
     return None if found == items else f"{found} results for {items} texts"
 
@@ -110,7 +113,10 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 class Recorder:
-    """Rows in the order of arrival; one tuple per call, because filling an array row by row costs ten times as much."""
+    """The recorder of samples and ticks, in the order of arrival.
+
+    A row is stored as a tuple, because filling an array row by row takes ten times as long.
+    """
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
@@ -119,30 +125,30 @@ class Recorder:
         self._received_ticks: list[Samples] = []
 
     def add(self, row: Row) -> None:
-        """Record a call: the fields of SAMPLE in order."""
+        """Record a call, given as the fields of SAMPLE in their order."""
         self._rows.append(row)
 
     def tick(self, row: Tick) -> None:
-        """Record a tick of the generator: the fields of TICK in order."""
+        """Record a tick of the generator, given as the fields of TICK in their order."""
         self._ticks.append(row)
 
     def take(self) -> dict[str, bytes]:
-        """Remove and return the rows since the last time, as bytes to send."""
+        """Remove and return the recorded samples and ticks, as bytes to send to another process."""
         rows, self._rows = self._rows, []
         ticks, self._ticks = self._ticks, []
         return {"samples": np.array(rows, SAMPLE).tobytes(), "ticks": np.array(ticks, TICK).tobytes()}
 
     def receive(self, parts: dict[str, bytes]) -> None:
-        """Store the rows that another process took."""
+        """Store the samples and ticks that another process sent with `take`."""
         self._received.append(np.frombuffer(parts["samples"], SAMPLE))
         self._received_ticks.append(np.frombuffer(parts["ticks"], TICK))
 
     def all(self) -> tuple[Samples, Samples]:
-        """Return every call and every tick of the generator, ordered by time."""
+        """Return all samples and all ticks of all processes, ordered by time."""
         samples = merge([*self._received, np.array(self._rows, SAMPLE)])
         ticks = merge([*self._received_ticks, np.array(self._ticks, TICK)], TICK)
         return np.sort(samples, order="planned"), np.sort(ticks, order="at")
 
     def clear(self) -> None:
-        """Drop all samples, for a new run."""
+        """Drop all samples and ticks, for a new run."""
         self.__init__()  # type: ignore[misc]

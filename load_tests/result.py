@@ -1,4 +1,4 @@
-"""The result of a finished run: its record, its marks, its folder and the exit code."""
+"""The result of a finished run: its record, its folder and the exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")
 
 
 def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
-    """Return the folder for this run's result; a second run of one web session gets another folder."""
+    """Return the folder for a run's result; `taken` is True if an earlier run of this process has the folder --out."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.out is None:
         return DEFAULT_OUT / stamp
@@ -50,7 +50,7 @@ def make_run(
     processes: int,
     connections: int,
 ) -> Run:
-    """Return the run with the samples so far, without marks."""
+    """Return the run with all samples recorded so far, and without marks."""
     samples, ticks = recorder.all()
     target = session.resolved.target
     models = zip(session.resolved.models, session.books, strict=True)
@@ -76,14 +76,17 @@ def make_run(
 
 
 def exit_code(marks: Sequence[Mark]) -> int:
-    """Return 0 for a valid run within its limits, 3 for an invalid one, 1 for a missed limit."""
+    """Return the exit code of a run: 3 if it is invalid, 1 if it had no answer or missed a limit, else 0."""
     if any(mark.invalid and mark.code != "no-answer" for mark in marks):
         return EXIT_INVALID
     return EXIT_FAULT if any(mark.code in {"no-answer", "error-rate", "p99"} for mark in marks) else 0
 
 
 def price_of(target: Target, stated: float | None) -> Price | None:
-    """Return the price per hour of the target; None if it is not known, or an emulation, which costs nothing."""
+    """Return the price per hour of the target's instances; None if it is unknown or the target is the emulator.
+
+    A `stated` price, in USD, replaces the price list's.
+    """
     if stated is not None:
         return Price(usd_per_hour=stated, source="--price", date=datetime.now(UTC).date().isoformat())
     if target.emulated or target.region is None or target.instance_type is None or not target.instance_count:

@@ -1,4 +1,4 @@
-"""The state of one generator process: the target, the payloads, the users' calls and their records."""
+"""The state of one generator process: the target, the payloads, and the calls of its users."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PAUSE_S = 0.1
 
 
 class CallFailed(Exception):  # noqa: N818 - Locust prints the class's name in its table of failures
-    """A call failed; the text is the kind of failure with its status, so that Locust counts by it."""
+    """A call failed. The text is the kind of failure with its status, by which Locust counts failures."""
 
 
 class Session:
-    """The users' side of a run in one process.
+    """The calls of all users of one process in a run.
 
-    `books` holds the payloads of each model; `single` is True if only one step is measured, so that Locust's statistics
-    are named by the model alone.
+    `books` holds the payloads of each model. `single` is True if only one step is measured; Locust's statistics then
+    have the name of the model without the step. `rank` is the number of this process in the run.
     """
 
     def __init__(self, environment: Environment, resolved: Resolved, books: Sequence[Book], recorder: Recorder) -> None:
@@ -53,15 +53,15 @@ class Session:
         self._slots = itertools.count()
 
     def enter(self) -> int:
-        """Return the lowest free number for a user."""
+        """Return the number of a new user: the lowest that no user of this process has."""
         return heapq.heappop(self._free) if self._free else next(self._slots)
 
     def leave(self, slot: int) -> None:
-        """Release a user's number."""
+        """Release the number of a user that stops."""
         heapq.heappush(self._free, slot)
 
     def play(self, slot: int) -> None:
-        """Make a user's calls, one after the other, as long as there are phases; ends when its greenlet is stopped."""
+        """Make a user's calls in every phase, one after the other, until the user's greenlet is stopped."""
         while True:
             phase = self.stage.wait(slot)
             if phase is not None:
@@ -81,7 +81,10 @@ class Session:
                 self._report(phase, model, exchange, verdict, planned)
 
     def _wait_until(self, planned: float, phase: Phase) -> bool:
-        """Sleep until a planned moment; return False if the phase ended before it, and then `end` has counted it."""
+        """Sleep until a planned moment; return False if the phase ended before.
+
+        In this case `Stage.end` has returned the moment among those without a call.
+        """
         phase.pending.append(planned)
         while (left := planned - now()) > 0 and phase.ends is None:
             # Short sleeps, so that a user that waits for a late arrival sees the end of the phase.
@@ -99,14 +102,14 @@ class Session:
             yield model, payloads[position % len(payloads)]
 
     def call(self, phase: int, model: int, payload: Payload, planned: float | None = None) -> tuple[Exchange, Verdict]:
-        """Make one call and record it. `planned` is the moment at which it was due in an open load."""
+        """Make one call and record it. `planned` is the moment at which the call was due; None in a closed load."""
         self.stage.in_flight += 1
         started, exchange = now(), None
         try:
             exchange = self.transport.send(self.resolved.destinations[model], payload.body)
         finally:
             self.stage.in_flight -= 1
-            if exchange is None:  # its user was stopped, so its latency is unknown
+            if exchange is None:  # the call's user was stopped, so the latency is unknown
                 due = started if planned is None else planned
                 self._recorder.add((due, started, now(), phase, model, payload.items, 0, Outcome.UNFINISHED, self.rank))
         verdict = self._judge(exchange, payload)
@@ -118,7 +121,7 @@ class Session:
         return exchange, verdict
 
     def miss(self, phase: int, moments: Sequence[float]) -> None:
-        """Record calls that were due and never sent; their models were not drawn yet."""
+        """Record calls of a phase that were due and never sent, as model 0, since no model was drawn for them."""
         for planned in moments:
             self._recorder.add((planned, NEVER, NEVER, phase, 0, 1, 0, Outcome.UNSENT, self.rank))
 

@@ -1,4 +1,4 @@
-"""The phase under way in one process, its users, and the one clock for all times of a run."""
+"""The phase under way in one process, the users that wait for it, and the clock for all times of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANCHOR = time.time() - time.perf_counter()
 def now() -> float:
     """Return the seconds since the epoch, with the steady progress of the performance counter.
 
-    The wall clock is read once per process: a correction of it during a run must not bend a latency.
+    The wall clock is read once per process, so that a correction of the wall clock during a run changes no latency.
     """
     return _ANCHOR + time.perf_counter()
 
@@ -31,7 +31,11 @@ IDLE_POLL_S = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Cue:
-    """The conductor's message to a process: the phase, how many of its users take part, and its share of the rate."""
+    """The conductor's message to a process at the start of a phase.
+
+    `callers` is the number of the process's users that take part, `rate` the process's part of the planned calls per
+    second (None in a closed load), `rank` the number of the process in the run.
+    """
 
     phase: int
     kind: str
@@ -43,13 +47,17 @@ class Cue:
     seed: int
 
     def message(self) -> dict[str, Any]:
-        """Return the cue as data to send."""
+        """Return the cue as the data of a message."""
         return dict(vars(self))
 
 
 @dataclass
 class Phase:
-    """A phase in one process. `arrivals` are the planned moments of an open load, without an end."""
+    """A phase in one process; all moments are in seconds since the epoch.
+
+    `arrivals` yields the planned moments of an open load, without an end; None in a closed load. `pending` holds the
+    planned moments that users wait for. `ends` is None until the phase has ended.
+    """
 
     cue: Cue
     arrivals: Iterator[float] | None
@@ -57,7 +65,7 @@ class Phase:
     pending: list[float] = field(default_factory=list)
 
     def next_due(self) -> float | None:
-        """Return the next planned moment of an open load; None if the phase has ended before it."""
+        """Return the next planned moment of an open load; None in a closed load, or if the phase ended before it."""
         if self.arrivals is None:
             return None
         planned = next(self.arrivals)
@@ -65,7 +73,7 @@ class Phase:
 
 
 class Stage:
-    """The place where users wait for their turn. One per process."""
+    """The stage of one process, at which users wait for a phase; `in_flight` is the number of calls under way."""
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
@@ -73,14 +81,14 @@ class Stage:
         self._changed = Event()
 
     def begin(self, cue: Cue) -> None:
-        """Start a phase. The one before it must have been ended."""
+        """Start a phase; the phase before must have been ended."""
         seed = f"{cue.seed} {cue.phase} {cue.rank}"
         self.phase = Phase(cue, poisson(cue.rate, seed) if cue.rate and cue.callers else None)
         changed, self._changed = self._changed, Event()
         changed.set()
 
     def end(self) -> list[float]:
-        """End the phase; return the moments of its open load that were due and for which no call was sent."""
+        """End the phase under way; return the planned moments that have passed without a call."""
         phase, self.phase = self.phase, None
         if phase is None:
             return []
@@ -88,7 +96,7 @@ class Stage:
         return phase.pending + list(iter(phase.next_due, None))
 
     def wait(self, slot: int) -> Phase | None:
-        """Wait for a phase in which a user takes part and return it, or None after a while without one."""
+        """Return the phase in which the user with this number takes part; None if none begins within `WAIT_S`."""
         phase = self.phase
         if phase is None or slot >= phase.cue.callers:
             self._changed.wait(WAIT_S)
@@ -96,7 +104,7 @@ class Stage:
         return phase if phase is not None and slot < phase.cue.callers else None
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until no call is under way; return False if some still are after the time-out."""
+        """Wait until no call is under way; return False if calls are still under way after the time-out."""
         deadline = now() + timeout_s
         while self.in_flight and now() < deadline:
             gevent.sleep(IDLE_POLL_S)
@@ -104,7 +112,7 @@ class Stage:
 
 
 def poisson(rate: float, seed: str) -> Iterator[float]:
-    """Yield moments of a Poisson process from now on, without an end."""
+    """Yield the moments of a Poisson process from now on, `rate` per second on average, without an end."""
     rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
     at = now()
     while True:
@@ -113,7 +121,7 @@ def poisson(rate: float, seed: str) -> Iterator[float]:
 
 
 def shares(callers: int, users: Sequence[int]) -> list[int]:
-    """Spread callers evenly over processes with these numbers of users."""
+    """Return the number of callers of each process: `callers` spread evenly, at most a process's number of users."""
     given = [0] * len(users)
     left = min(callers, sum(users))
     while left:
@@ -125,7 +133,10 @@ def shares(callers: int, users: Sequence[int]) -> list[int]:
 
 
 def deck(weights: Sequence[float], seed: str) -> Iterator[int]:
-    """Yield indexes drawn by weight, without an end: whole shuffled decks, so that short phases hold the shares too."""
+    """Yield indexes of weights, drawn by weight, without an end.
+
+    Whole shuffled decks are drawn, in which each index has its share, so that short phases have the right shares too.
+    """
     rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
     least = min(weights)
     cards = [index for index, weight in enumerate(weights) for _ in range(min(1000, round(weight / least)))]

@@ -1,4 +1,4 @@
-"""Finds the target of the calls: the stack's endpoint, an endpoint by name, or a container by its URL."""
+"""The target of a run's calls: the endpoint of a stack, an endpoint by its name, or a container by its URL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LIST_TIMEOUT_S = 5
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of one model's calls: the path below the target's URL, and header fields."""
+    """The destination of one model's calls: the path below the target's URL, and the header fields."""
 
     path: str
     headers: Mapping[str, str]
@@ -50,7 +50,10 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """The target, the route of each model, and the credentials (None: calls are not signed)."""
+    """The resolved target of a run. `models`, `destinations` and `revisions` have one entry per model, in one order.
+
+    `credentials` None means that calls are not signed.
+    """
 
     target: Target
     models: tuple[Model, ...]
@@ -60,15 +63,15 @@ class Resolved:
 
     @property
     def container(self) -> bool:
-        """Return True if a container answers by itself, without SageMaker."""
+        """Return True if the target is a container without SageMaker in front of it."""
         return self.target.kind == "container"
 
 
 def resolve(options: argparse.Namespace) -> Resolved:
-    """Find target and models by the options and the environment.
+    """Return the target and the models that the options and the environment name.
 
     Raises:
-        CohostError: the target or a model does not exist, or a model's task is not stated.
+        CohostError: the target or a model does not exist, or a model's task is not known.
     """
     wanted, path = _wanted(options), Path(options.catalog)
     catalog = load_catalog(path).catalog if path.is_file() else None
@@ -80,7 +83,7 @@ def resolve(options: argparse.Namespace) -> Resolved:
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, float]:
-    """Return weights by model as the options name them; empty for all models."""
+    """Return the weights of the models that the options name; empty if all models are to be called."""
     if options.target_model:
         return {options.target_model.removesuffix(ARCHIVE_SUFFIX): 1.0}
     return {name.removesuffix(ARCHIVE_SUFFIX): weight for name, weight in (options.models or {}).items()}
@@ -179,7 +182,7 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
             fix="name it like http://127.0.0.1:8080",
         )
     base = f"{url.scheme}://{url.netloc}"
-    # The header that a container of this project requires; other servers ignore it.
+    # The embedded container of this project requires this header; other servers ignore it.
     token = os.environ.get(TOKEN_VARIABLE)
     headers = {TOKEN_HEADER: token} if token else {}
     served = _served_names(base, headers, wanted, catalog)
@@ -197,9 +200,9 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
 def _served_names(
     base: str, headers: Mapping[str, str], wanted: Collection[str], catalog: Catalog | None
 ) -> dict[str, str]:
-    """Return the models to call by the catalog's names, with the container's name of each.
+    """Return the container's name of each model to call, by the model's name in the catalog.
 
-    They differ if the container was started with a folder per model, as on a scale-to-zero endpoint.
+    Both names differ if the container was started with a folder per model, as on a scale-to-zero endpoint.
     """
     if wanted and all(server_name(name) == name for name in wanted):
         return {name: name for name in wanted}
@@ -211,7 +214,7 @@ def _served_names(
 
 
 def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
-    """List the models that a container holds, by DJL Serving's management API."""
+    """Return the names of the models that a container holds, from DJL Serving's management API."""
     request = urllib.request.Request(f"{base}/models?limit=1000", headers=dict(headers))  # noqa: S310 - http only
     try:
         with urllib.request.urlopen(request, timeout=LIST_TIMEOUT_S) as answer:  # noqa: S310 - http only
@@ -229,7 +232,7 @@ def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def _sagemaker_destination(route: Route) -> Destination:
-    """Return path and header fields of InvokeEndpoint for a route, by the service's own description in botocore."""
+    """Return path and header fields of InvokeEndpoint for a route, by botocore's model of the service."""
     arguments = route.arguments()
     operation = get_session().get_service_model("sagemaker-runtime").operation_model("InvokeEndpoint")
     members: Mapping[str, Any] = getattr(operation.input_shape, "members", {})
@@ -239,10 +242,12 @@ def _sagemaker_destination(route: Route) -> Destination:
 
 
 def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, Any]:
-    """Return variant, instances and image, without those that it may not read: calls do not need that right.
+    """Return the variant, instances and image behind a route, by the fields of `Target`.
+
+    Fields that the caller has no right to read are left out, since calls do not need this right.
 
     Raises:
-        LoadError: the options address an inference component on a multi-model endpoint, or the reverse.
+        LoadError: the options name an inference component that the endpoint does not have, or lack one that it needs.
     """
     sagemaker = session.client("sagemaker", region_name=region)
     found: dict[str, Any] = {}
@@ -261,7 +266,7 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
 
 
 def instances_of(sagemaker: SageMakerClient, endpoint_name: str) -> int | None:
-    """Count an endpoint's instances now; None without the right to read them."""
+    """Return the current number of an endpoint's instances; None without the right to read it."""
     try:
         return _instance_count(sagemaker.describe_endpoint(EndpointName=endpoint_name))
     except (ClientError, BotoCoreError):
@@ -274,7 +279,11 @@ def _instance_count(endpoint: DescribeEndpointOutputTypeDef) -> int | None:
 
 
 def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:  # SageMaker's answer
-    """Return SageMaker's model behind a route: the variant's, or the inference component's."""
+    """Return the name of the SageMaker model behind a route: of the variant, or of the inference component.
+
+    Raises:
+        LoadError: the route has an inference component and the endpoint has none, or the reverse.
+    """
     component = route.inference_component_name
     if component is not None and "ModelName" in variant:
         raise LoadError(

@@ -1,7 +1,7 @@
-"""The measured call: one signed request over a persistent connection, without a retry.
+"""The transport of measured calls: each is one signed request over a persistent connection, without a retry.
 
-boto3 makes about a third as many calls per second on one core (`make bench-load` measures it), so a call is made here
-with boto3's own signer and a gevent-friendly HTTP client.
+boto3 makes about a third as many calls per second on one core (`make bench-load` measures this ratio), so calls are
+made with boto3's own signer and a gevent-friendly HTTP client.
 """
 
 from __future__ import annotations
@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     from load_tests.targets import Destination, Resolved
 
 MOST_CONNECTIONS = 10_000
-"""The pool's bound. Connections are opened when a call finds none free, so there are as many as calls under way."""
+"""The most connections of the pool; in use are at most as many as calls are under way at the same time.
+
+A connection is opened only when a call finds no free one.
+"""
 
 BLOCK_BYTES = 1 << 16
-"""Read at once: an embedding of a long text is megabytes, and each read of it costs a turn of the loop."""
+"""The most bytes in one read from a connection.
+
+The token embeddings of a long text are megabytes, and each read takes a turn of gevent's loop.
+"""
 
 CONNECT_TIMEOUT_S = 10.0
 SERVICE = "sagemaker"
@@ -39,7 +45,10 @@ _original_poll = get_original("select", "poll")
 
 @dataclass(slots=True)
 class Exchange:
-    """One call: the moments of its first byte sent and of its answer read, and the answer or the error instead."""
+    """One call and its answer, or in `broken` and `detail` the error of the network.
+
+    `sent` and `done` are the moments of the first byte sent and of the answer read, in seconds since the epoch.
+    """
 
     sent: float
     done: float
@@ -51,7 +60,7 @@ class Exchange:
 
 
 class Transport:
-    """Sends calls to one target. Safe for any number of greenlets of one process."""
+    """The sender of calls to one target; any number of greenlets of one process can use it at the same time."""
 
     def __init__(self, resolved: Resolved, timeout_s: float) -> None:
         self._credentials = resolved.credentials
@@ -65,11 +74,11 @@ class Transport:
 
     @property
     def connections_opened(self) -> int:
-        """Return the number of connections opened so far."""
+        """Return the number of connections that the transport has opened so far."""
         return self._pool.opened
 
     def send(self, destination: Destination, body: bytes) -> Exchange:
-        """Send one call and read its whole answer; never raises for errors of the network."""
+        """Send one call and read its whole answer; an error of the network is returned and not raised."""
         headers = self._headers(destination, body)
         exchange = Exchange(sent=now(), done=0.0)
         try:
@@ -85,7 +94,7 @@ class Transport:
         return exchange
 
     def close(self) -> None:
-        """Close all connections that are free."""
+        """Close all connections that no call uses."""
         self._client.close()
 
     def _headers(self, destination: Destination, body: bytes) -> dict[str, str]:
@@ -98,7 +107,10 @@ class Transport:
 
 
 class _Counting:
-    """Extends both pools by a count, and by a check of a free connection that works with any number of files."""
+    """The extension of both connection pools: a count of opened connections, and a check of free connections.
+
+    Unlike the library's own check, it works with any number of open files.
+    """
 
     opened = 0
 
@@ -123,11 +135,11 @@ class _Counting:
 
 
 class _PlainPool(_Counting, ConnectionPool):
-    """Counted plain connections."""
+    """The pool of connections without TLS."""
 
 
 class _TlsPool(_Counting, SSLConnectionPool):
-    """Counted TLS connections."""
+    """The pool of connections over TLS."""
 
 
 def _pool(url: urllib.parse.SplitResult, timeout_s: float) -> _PlainPool | _TlsPool:

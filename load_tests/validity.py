@@ -1,6 +1,6 @@
-"""The marks that limit the use of a run's numbers: limits of the generator, and phases not completed.
+"""The marks that limit the use of a run's numbers, such as a generator at its limit or a step that was cut short.
 
-Watches the generator itself: its share of a core, and how late its timers fire.
+The module also measures the generator itself: its share of a core, and the delay of its timers.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ if TYPE_CHECKING:
 
 
 CPU_LIMIT = 0.9
-"""Share of its core above which a generator process no longer keeps up with what comes back."""
+"""The share of its core above which a generator process no longer keeps up with the answers."""
 
 LAG_FLOOR_S, LAG_SHARE = 0.002, 0.1
-"""The generator's own delay may be this long, or this share of the median latency, whichever is more."""
+"""The generator's own mean delay may be this many seconds, or this share of the median latency if that is more."""
 
 REACHED = 0.95
-"""Share of the planned calls that an open load must have answered."""
+"""The share of the planned calls that must have been answered in an open load."""
 
 
 def marks_of(run: Run, *, complete: bool, max_error_rate: float | None, p99_below: float | None) -> list[Mark]:
-    """Return all marks of a run; `complete` is True if all planned phases ended."""
+    """Return all marks of a run.
+
+    `complete` is True if all planned phases ended. `max_error_rate` (a share of the calls) and `p99_below` (ms) are the
+    user's limits; None means no limit.
+    """
     found: list[Mark] = []
     if not complete:
         found.append(Mark(code="cut-short", message="the run was ended before its last step", invalid=False))
@@ -51,7 +55,7 @@ def _generator(run: Run, phase: Phase, samples: Samples) -> Iterator[Mark]:
     if generator is None or not len(good):
         return
     cpu, lag = generator
-    # An emulation shares the generator's cores, and its speed is not a result: there a limit is reported, and no more.
+    # The emulator shares the generator's cores, and its speed is not a result, so with it these marks are warnings.
     alone = not run.record.target.emulated
     if cpu > CPU_LIMIT:
         message = (
@@ -72,7 +76,7 @@ def _reached(phase: Phase, samples: Samples) -> Iterator[Mark]:
     if phase.rate is None or not len(samples):
         return
     in_time = int((answered(samples)["done"] <= phase.ended).sum())
-    # What was due in the last moments cannot be answered before the end by any target.
+    # No target can answer the calls before the end that were due in the last moments.
     slack = float(np.median(latency_s(answered(samples)))) if in_time else 0.0
     due = int((samples["planned"] <= phase.ended - min(slack, phase.seconds / 10)).sum())
     if in_time < REACHED * due:
@@ -113,10 +117,10 @@ TICK_S = 1.0
 
 
 def watch(record: Callable[[tuple[float, int, float, float, float]], None], rank: Callable[[], int]) -> None:
-    """Measure this process once per second, for ever: one row of TICK each time.
+    """Record a tick of this process, a row of TICK, once per second without an end.
 
-    The lateness of a timer is the wait of an answer until its greenlet can read the clock, so the mean of these delays
-    is what the generator itself adds to a latency.
+    A timer is late by as long as an answer waits until its greenlet can read the clock. The generator itself therefore
+    adds the mean delay of its timers to a latency.
     """
     while True:
         started, cpu, late = time.perf_counter(), time.process_time(), []

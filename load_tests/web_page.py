@@ -1,8 +1,8 @@
-"""The ports that a load test opens: Locust's web page, and the master's for its workers. Both stay on this machine.
+"""The ports that a load test opens on this machine only: of Locust's web page, and of the master for its workers.
 
 Locust's own defaults are all interfaces, without a login, and its page answers every origin (flask_cors): anybody
-who reaches it can start load on an endpoint that bills. Here both listen on 127.0.0.1 unless `--web-host` or
-`--master-bind-host` states otherwise, and the page answers only requests of the page itself.
+who reaches the page can start load on an endpoint that costs money. In this load test both ports listen on 127.0.0.1
+unless `--web-host` or `--master-bind-host` states otherwise, and the page answers only requests of the page itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIELDS: Final = {"host": "HTTP_HOST", "origin": "HTTP_ORIGIN", "sec-fetch-site"
 
 
 def stay_at_home(parser: argparse.ArgumentParser) -> None:
-    """Set the default of both addresses to 127.0.0.1; an option, a variable or a file with another address wins."""
+    """Set the default address of both ports to 127.0.0.1; an option, variable or file of Locust overrides it."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list
         if action.dest in _OPTIONS:
             action.default = HOME
@@ -38,10 +38,11 @@ def stay_at_home(parser: argparse.ArgumentParser) -> None:
 
 
 def guard(page: WebUI, web_host: str) -> None:
-    """Reject (403) requests that a page of another origin sends, before Locust sees them.
+    """Reject requests that a page of another origin sends with 403, before Locust sees them.
 
-    On 127.0.0.1 a request under a foreign name is rejected too, which another site's page may have pointed there. Under
-    an address that the user has chosen, the name is the user's, and not known here.
+    If the page listens on 127.0.0.1, a request with a foreign host name is rejected too, since another site may have
+    pointed that name to 127.0.0.1. The host names of an address that the user has chosen are not known, so all are
+    accepted.
     """
     flask: Any = page.app
     app: Wsgi = flask.wsgi_app

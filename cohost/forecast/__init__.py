@@ -1,1 +1,1 @@
-"""Answers before a deploy: memory, price, scaling, packing and the servers that could run a catalog."""
+"""Forecasts for a catalog before a deploy: its memory, price and scaling, and its packing onto endpoints."""

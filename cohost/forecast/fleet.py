@@ -1,8 +1,8 @@
 """The fleet plan: many models on as few endpoints as possible, by GPU memory, host memory and load.
 
 The method is first-fit decreasing on three sizes at once; replicas of one model go to different endpoints. A tree over
-the endpoints finds the first one with room, so n workers take about n log n steps instead of n times the number of
-endpoints.
+the endpoints finds the first endpoint with room, so placing n replicas takes about n log n steps instead of n times the
+number of endpoints.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """An item to place: its share of each size, and the number of different bins that it must be in, once in each."""
+    """An item to place, one model of a fleet: its sizes, and its number of replicas, each of them in another bin."""
 
     name: str
     sizes: Sizes
@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(kw_only=True)
 class Bin:
-    """A bin: its capacity, the used part of it, and the names of its items in the order of placement."""
+    """A bin, one endpoint of a fleet: its capacity, the used part of it, and its items' names in order of placement."""
 
     capacity: Sizes
     used: list[float]
@@ -58,16 +58,16 @@ class Bin:
 
     @property
     def fullest_share(self) -> float:
-        """Return the largest used share of any size."""
+        """Return the used share of the bin's fullest size."""
         return max(used / limit for used, limit in zip(self.used, self.capacity, strict=True) if limit > 0)
 
     @property
     def free(self) -> Sizes:
-        """Return the free part of each size."""
+        """Return the bin's free part of each size."""
         return tuple(limit - used for used, limit in zip(self.used, self.capacity, strict=True))
 
     def add(self, item: Item) -> None:
-        """Add an item."""
+        """Add an item to the bin."""
         self.used = [used + size for used, size in zip(self.used, item.sizes, strict=True)]
         self.names.append(item.name)
 
@@ -75,7 +75,8 @@ class Bin:
 def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
     """Place items into equal bins, the largest first, each into the first bin that has room for it.
 
-    An item's size is its largest share of any of the bin's sizes. The same input gives the same bins.
+    Items are ordered by the largest share that they take of any size of an empty bin. The same input gives the same
+    bins.
 
     Raises:
         PlanError: an item is larger than an empty bin.
@@ -93,7 +94,7 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
             )
         first = 0
         for _ in range(item.replicas):
-            # All replicas have the same size, so no bin before the previous replica's had room; skip only that one.
+            # All replicas have the same size, so no bin before the previous replica's bin has room; skip that bin too.
             index = tree.find(item.sizes, first)
             if index == len(bins):
                 bins.append(Bin(capacity=capacity, used=[0.0] * len(capacity)))
@@ -104,7 +105,7 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
 
 
 def lower_bound(items: Sequence[Item], capacity: Sizes) -> int:
-    """Return a lower bound on the number of bins: by the sum of each size, and by the item with the most replicas."""
+    """Return a lower bound on the number of bins, by the sum of each size and by the most replicas of an item."""
     sums = [sum(item.sizes[axis] * item.replicas for item in items) for axis in range(len(capacity))]
     by_size = [math.ceil(total / limit - _ROUNDING) for total, limit in zip(sums, capacity, strict=True) if limit > 0]
     return max([*by_size, max((item.replicas for item in items), default=0)], default=0)
@@ -119,14 +120,17 @@ def _share(item: Item, capacity: Sizes) -> float:
 
 
 class _RoomTree:
-    """A binary tree over bins whose nodes hold the most free room of each size below them; unused bins are empty."""
+    """A binary tree over bins; a node holds the most free room that a bin below the node has, for each size.
+
+    Unused bins are leaves with their whole room.
+    """
 
     def __init__(self, bins: int, capacity: Sizes) -> None:
         self._leaves = 1 << max(bins - 1, 0).bit_length()
         self._room: list[Sizes] = [capacity] * (2 * self._leaves)
 
     def set(self, index: int, room: Sizes) -> None:
-        """Set the free room of a bin."""
+        """Set the free room of the bin with this index."""
         node = index + self._leaves
         self._room[node] = room
         while node > 1:
@@ -138,7 +142,7 @@ class _RoomTree:
             self._room[node] = room
 
     def find(self, sizes: Sizes, first: int) -> int:
-        """Return the first bin from `first` on that has room for all sizes."""
+        """Return the index of the first bin, from index `first` on, that has room for all sizes."""
         stack = [(1, 0, self._leaves)]
         while stack:
             node, start, width = stack.pop()
@@ -158,14 +162,17 @@ def _fits(sizes: Sizes, room: Sizes) -> bool:
 
 
 USABLE_SHARE: Final = 0.9
-"""The share of an endpoint's memory and time that the plan fills; the rest is for the plan's own error and for bursts.
+"""The share of an endpoint's memory and time that the plan fills.
+
+The rest allows for errors of the plan's estimates and for bursts of calls.
 """
 
 
 class Load(BaseModel):
-    """The load of one model: the items per second of all callers together, and the number of its endpoints.
+    """The load of one model: the items per second of all its callers together.
 
-    `capacity` is the rate that one endpoint reaches with this model alone.
+    `capacity` is the rate, in items per second, that one endpoint reaches with this model alone. `replicas` is the
+    number of endpoints that serve the model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -177,7 +184,10 @@ class Load(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOption:
-    """The placement on endpoints of one instance type. `usd_per_hour` is None if the price is unknown."""
+    """The placement of a catalog's models on endpoints of one instance type.
+
+    `placements` has one bin per endpoint. `usd_per_hour` is the price of all of them, None if it is unknown.
+    """
 
     instance_type: str
     placements: tuple[Bin, ...]
@@ -186,28 +196,31 @@ class FleetOption:
 
     @property
     def usd_per_month(self) -> float | None:
-        """Return the cost in USD of all endpoints for 730 hours."""
+        """Return the cost in USD of all endpoints for a month of 730 hours; None if the price is unknown."""
         return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
 
     @property
     def fullest_share(self) -> float:
-        """Return the largest used share of any size on any endpoint, relative to the part that the plan may fill."""
+        """Return the used share of the fullest endpoint's fullest size, relative to the part that the plan may fill."""
         return max((placement.fullest_share for placement in self.placements), default=0.0)
 
     @property
     def most_models(self) -> int:
-        """Return the number of models on the endpoint with the most."""
+        """Return the number of models on the endpoint that has the most models."""
         return max((len(placement.names) for placement in self.placements), default=0)
 
     @property
     def fewest_models(self) -> int:
-        """Return the number of models on the endpoint with the fewest."""
+        """Return the number of models on the endpoint that has the fewest models."""
         return min((len(placement.names) for placement in self.placements), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Every instance type that the models can be placed on, cheapest first; `left_out` explains the others."""
+    """A fleet plan: one option per instance type that can hold the models, the cheapest first.
+
+    `left_out` has a line per instance type that cannot hold them, with the reason.
+    """
 
     models: int
     workers: int
@@ -216,7 +229,7 @@ class Fleet:
 
 
 def read_loads(path: Path) -> dict[str, Load]:
-    """Read a YAML file of loads: model → items_per_second, capacity, replicas, each of them optional.
+    """Read a YAML file of loads by model name; items_per_second, capacity and replicas are each optional.
 
     Raises:
         PlanError: the file cannot be read or a value is out of range.
@@ -245,7 +258,9 @@ def plan_fleet(
     loads: Mapping[str, Load] | None = None,
     instance_types: Sequence[str] | None = None,
 ) -> Fleet:
-    """Place a catalog's models on endpoints of each type: the catalog's own and those with a known price.
+    """Place a catalog's models on endpoints of each instance type in turn.
+
+    By default the types are the catalog's own and all types with a known price in the region.
 
     Raises:
         PlanError: a model has no profile, or a load names a model that is not in the catalog.
@@ -300,7 +315,7 @@ def _place(
 
 
 def _item(demand: Demand, load: Load, instance: Instance) -> Item:
-    """Return a model's three sizes: MiB of one GPU, MiB of the host, share of an endpoint's time."""
+    """Return a model as an item with three sizes: MiB of one GPU, MiB of the host, and share of an endpoint's time."""
     on_gpu = instance.gpus > 0
     gpu = gpu_worker(demand).peak * demand.workers if on_gpu else 0.0
     host = SERVER.gpu_worker_mib * instance.gpus if on_gpu else cpu_worker_mib(demand)

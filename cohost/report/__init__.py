@@ -1,5 +1,5 @@
 """Results of load tests: raw samples on disk, the statistics made from them, and reports.
 
-Needs numpy, which comes with the dependency group `load`. A deploy machine has none; `formats`, `charts` and `frame` do
-without it, and also draw the pages of forecasts.
+The package needs numpy, which comes with the dependency group `load` and is not installed where one only deploys.
+`formats`, `charts` and `frame` do without numpy; forecasts draw their pages with these modules too.
 """

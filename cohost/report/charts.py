@@ -1,7 +1,7 @@
 """Charts as SVG text: axes, lines, areas, points and bars, coloured by the page's style sheet.
 
-Drawn here instead of by a chart library, so that a page has some ten kilobytes, needs no script, and prints unchanged.
-One unit of a chart is about one pixel of a phone and one and a half of a desk, where the style sheet sets smaller type.
+No chart library is used, so that a page has some ten kilobytes, needs no script, and prints unchanged. One unit of a
+chart is about one pixel on a phone and one and a half on a desk's screen, where the style sheet sets smaller type.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT, TOP = 360, 40, 10, 20
 BOTTOM, FLAT_BOTTOM = 160, 56
-"""The height of a chart up to its x axis, with and without a y axis."""
+"""The y position of a chart's x axis, in a chart with and without a y axis."""
 
 LINE, CHARACTER, CHARACTER_ON_DESK = 11, 6.2, 4.8
 LEAST_CHARACTERS, MOST_LINES = 4, 3
 SERIES: Final = 8
 BAD, GREY, PALE = -1, -2, -3
-"""Colours beside those of the series, which are numbered from 0 on and repeat."""
+"""Numbers of the colours that belong to no series; the colours of series are numbered from 0 on and repeat."""
 
 MOST_TICKS, MOST_LOG_TICKS, FEWEST_TICKS = 6, 8, 3
 _STEPS, _LOG_STEPS = (1, 2, 5, 10), (1, 2, 5)
 
 Bars = list[tuple[float | None, str]]
-"""The bars of one series: value (None: no bar) and the text under the pointer."""
+"""The bars of one series, each with its value (None: no bar) and its text under the pointer."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: the range of its values, its scale (linear or logarithmic), and its title with the unit."""
+    """One axis of a chart: the range of its values, its scale (linear or logarithmic), and its title with the unit."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], title: str, *, log: bool = False) -> Axis:
-        """Return an axis that holds all values, from 0 on unless it is logarithmic, with a little room above them."""
+        """Return an axis that holds all values with a little room above; a linear axis begins at 0 or below."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
         low, high = min(found), max(found)
         if log:
@@ -52,14 +52,14 @@ class Axis:
         return cls(low, high + (high - low or 1.0) * 0.06, title)
 
     def share(self, value: float) -> float:
-        """Return the position of a value between the ends, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 at its low end to 1 at its high end."""
         if self.log:
             value = max(value, self.low)
             return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Return round values along the axis."""
+        """Return the round values at which the axis has its numbers."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [step * 10.0**power for power in powers for step in _LOG_STEPS]
@@ -77,9 +77,10 @@ class Axis:
 
 @dataclass
 class Chart:
-    """One chart. Marks are drawn in the order in which they are added; without an axis `y` it is flat, from 0 to 1.
+    """One chart, whose marks are drawn in the order in which they are added.
 
-    `names` replace the numbers at values of x.
+    A chart without an axis `y` is flat, and its values of y are from 0 to 1. `names` has texts by value of x, which
+    replace the numbers of the x axis. `label` describes the chart for screen readers.
     """
 
     x: Axis
@@ -99,9 +100,10 @@ class Chart:
         others: Sequence[float] = (),
         by_group: bool = False,
     ) -> Chart:
-        """Return a chart with a group of bars for each name, side by side; `titles` are those of the two axes.
+        """Return a chart with a group of bars for each name in `groups`; `titles` are the titles of the axes x and y.
 
-        The y axis holds `others` too. With `by_group` each group has a colour, not each series, and no legend.
+        The y axis also holds the values in `others`. With `by_group` each group has a colour, instead of each series,
+        and the chart has no legend.
         """
         values = [value for bars in series.values() for value, _ in bars if value is not None] + [*others]
         names = [(index + 0.5, name) for index, name in enumerate(groups)]
@@ -121,34 +123,34 @@ class Chart:
     def line(
         self, xs: Sequence[float], ys: Sequence[float], colour: int, name: str | None = None, *, dashed: bool = False
     ) -> None:
-        """Draw a line through points."""
+        """Draw a line through points; a `name` is added to the legend."""
         kind = "line dashed" if dashed else "line"
         self._marks.append(f'<polyline class="{kind} s{_shade(colour)}" points="{" ".join(self._places(xs, ys))}"/>')
         if name is not None:
             self._legend.append((name, colour, kind))
 
     def area(self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: int) -> None:
-        """Draw a band between two lines: uncertainty, or a range."""
+        """Draw a band between two lines, for an uncertainty or a range."""
         points = [*self._places(xs, highs), *self._places(xs, lows)[::-1]]
         self._marks.append(f'<polygon class="area f{_shade(colour)}" points="{" ".join(points)}"/>')
 
     def points(
         self, xs: Sequence[float], ys: Sequence[float], colour: int, tips: Sequence[str] = (), *, size: float = 2.2
     ) -> None:
-        """Draw points, each with a text under the pointer if one is given."""
+        """Draw points, each with its text under the pointer if `tips` has texts."""
         for index, (x, y) in enumerate(zip(xs, ys, strict=True)):
             tip = f"<title>{escape(tips[index])}</title>" if tips else ""
             place = f'cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="{size}"'
             self._marks.append(f'<circle class="point f{_shade(colour)}" {place}>{tip}</circle>')
 
     def text(self, x: float, y: float, text: str) -> None:
-        """Draw a small text beside a point, to its left where the chart ends."""
+        """Draw a small text to the right of a point, or to its left near the chart's right end."""
         at, width = self._x(x), len(text) * CHARACTER + 4
         kind, at = ("note end", at - 4) if at + width > WIDTH else ("note", at + 4)
         self._marks.append(f'<text class="{kind}" x="{at:.1f}" y="{self._y(y) - 4:.1f}">{escape(text)}</text>')
 
     def span(self, start: float, end: float, name: str, *, shaded: bool) -> None:
-        """Draw a stretch of the x axis with a name at its top: a step of a run."""
+        """Draw a stretch of the x axis, such as a step of a run, with a name at its top."""
         left, right = self._x(max(start, self.x.low)), self._x(min(end, self.x.high))
         box = f'x="{left:.1f}" y="{TOP}" width="{max(0.0, right - left):.1f}" height="{self._bottom - TOP}"'
         shade = "span shaded" if shaded else "span"
@@ -159,19 +161,19 @@ class Chart:
             self._marks.append(f'<text class="{kind}" x="{left + 2:.1f}" y="{TOP + 9}">{escape(name)}</text>')
 
     def bar(self, left: float, right: float, low: float, high: float, colour: int, tip: str) -> None:
-        """Draw a bar between two values of x and two of y."""
+        """Draw a bar between two values of x and two values of y, with a text under the pointer."""
         x0, x1, y0, y1 = self._x(left), self._x(right), self._y(low), self._y(high)
         box = f'x="{x0:.1f}" y="{y1:.1f}" width="{max(0.0, x1 - x0):.1f}" height="{max(0.0, y0 - y1):.1f}"'
         self._marks.append(f'<rect class="bar f{_shade(colour)}" {box}><title>{escape(tip)}</title></rect>')
 
     def limit(self, x: float, name: str) -> None:
-        """Draw a line across the chart at a value of x: a bound that must not be passed."""
+        """Draw a vertical line at a value of x that must not be passed, and add its name to the legend."""
         at = f'x1="{self._x(x):.1f}" x2="{self._x(x):.1f}" y1="{TOP - 4}" y2="{self._bottom}"'
         self._marks.append(f'<line class="line s{_shade(BAD)}" {at}/>')
         self._legend.append((name, BAD, "line"))
 
     def legend(self, name: str, colour: int) -> None:
-        """Add a name to the legend, for marks without a label."""
+        """Add a name with its colour to the legend."""
         self._legend.append((name, colour, "box"))
 
     def svg(self) -> str:
@@ -181,7 +183,7 @@ class Chart:
         return "".join([frame, *self._rows(), *columns, *self._marks, "</svg>", self._key()])
 
     def _rows(self) -> list[str]:
-        """Return the lines and numbers of the y axis, with its title above it."""
+        """Return the grid lines, the numbers and the title of the y axis."""
         if self.y is None:
             return []
         drawn = [f'<text class="title" x="0" y="9">{escape(self.y.title)}</text>']
@@ -192,7 +194,7 @@ class Chart:
         return drawn
 
     def _columns(self) -> tuple[list[str], float]:
-        """Return the x axis with its lines, numbers or names, and title; and its lower end."""
+        """Return the marks of the x axis (line, grid, numbers or names, title), and the height of the whole chart."""
         bottom = self._bottom
         numbers = self.names is None
         names = [(tick, _number(tick)) for tick in self.x.ticks()] if self.names is None else self.names
@@ -239,12 +241,12 @@ class Chart:
 
 
 def _shade(colour: int) -> int:
-    """Return the style sheet's number of a colour: a series', or one of those beside them."""
+    """Return the style sheet's number of a colour, for the colours of series and for `BAD`, `GREY` and `PALE`."""
     return colour % SERIES if colour >= 0 else SERIES - 1 - colour
 
 
 def _side_by_side(names: Sequence[str]) -> tuple[list[list[str]], int]:
-    """Return names in short lines, and n so that each n-th of them fits beside the next."""
+    """Return names wrapped into short lines, and the least n for which every n-th name fits beside the next."""
     room = (WIDTH - LEFT - RIGHT) / max(1, len(names))
     width = max(LEAST_CHARACTERS, int(room / CHARACTER) - 1)
     lines = [wrap(name, width, max_lines=MOST_LINES, placeholder="…") for name in names]
@@ -253,5 +255,5 @@ def _side_by_side(names: Sequence[str]) -> tuple[list[list[str]], int]:
 
 
 def _number(value: float) -> str:
-    """Format a tick's number without trailing zeros."""
+    """Return the text of an axis's number, without trailing zeros."""
     return f"{value:,.10g}" if abs(value) < 1e6 else f"{value:.3g}"  # noqa: PLR2004 - longer numbers do not fit

@@ -1,6 +1,6 @@
-"""Results of the standard protocol for several designs, and the warnings that a reader needs to compare them.
+"""The comparison of designs by their load tests, with the warnings that a reader needs to compare them.
 
-Writes the table by which designs are compared: Markdown, JSON with its schema, and one page.
+The comparison is written as Markdown, as JSON with its schema, and as one HTML page.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ TOPOLOGIES: Final = {
 }
 
 Note = tuple[str, str]
-"""A weight (invalid, warning or note) and a sentence."""
+"""A remark for the reader: its weight (invalid, warning or note) and its text."""
 
 
 def design_of(record: RunRecord) -> str:
-    """Name the design in a few words, by the topology in the stack's outputs."""
+    """Return the name of a run's design, by the topology in the outputs of its stack."""
     if record.target.kind == "container":
         return "container"
     return TOPOLOGIES.get(record.target.topology or "", "unknown")
 
 
 def where_measured(summaries: Sequence[RunSummary]) -> str:
-    """Return one sentence on where these numbers were measured."""
+    """Return a text on the place where these numbers were measured: AWS, or the local emulator."""
     emulated = [s for s in summaries if s.record.target.emulated]
     if not emulated:
         return "Measured on the targets named below; the machine that the calls came from is named with each."
@@ -60,7 +60,7 @@ def where_measured(summaries: Sequence[RunSummary]) -> str:
 
 
 def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
-    """Return the warnings about comparing these runs, the most severe first."""
+    """Return the warnings and remarks about comparing these runs, the most severe first."""
     found = [
         ("invalid" if mark.invalid else "warning", f"{summary.record.label}: {mark.message}")
         for summary in summaries
@@ -74,7 +74,7 @@ def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
 
 
 def _read(path: Path) -> list[RunSummary]:
-    """Read the run of a folder with raw samples, or the runs of a report.json."""
+    """Return the summaries of a path's runs: of a run's folder with raw samples, or of a report.json."""
     if path.is_dir() or path.name == RECORD_FILE:
         run = load_run(path)
         return [summarise(run, metrics_of(run, None))]
@@ -83,7 +83,7 @@ def _read(path: Path) -> list[RunSummary]:
 
 
 def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
-    """Yield a warning for each difference between the runs that is not one of design."""
+    """Yield a warning if the runs differ in their models, texts or calling machines instead of only in design."""
     by_name = [sorted(record.models, key=lambda model: model.name) for record in records]
     texts = [(record.payloads, *(m.tokens for m in models)) for record, models in zip(records, by_name, strict=True)]
     values: dict[str, Sequence[object]] = {
@@ -91,7 +91,7 @@ def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
         "texts": texts,
         "machines that called": list(map(_machine, records)),
     }
-    if len(set(values["models"])) > 1:  # other models, so other text lengths
+    if len(set(values["models"])) > 1:  # other models have other text lengths
         del values["texts"]
     for what, found in values.items():
         if len(set(found)) > 1:
@@ -126,7 +126,7 @@ FACT_COLUMNS = ("design", "description", "deployed on", "price")
 
 
 class DesignResult(Record):
-    """One design: its run's headline over all models, then those of each model."""
+    """One design of a comparison; `headlines` has the numbers over all models first, then of each model."""
 
     label: str
     design: str
@@ -140,7 +140,7 @@ class DesignResult(Record):
 
 
 class Comparison(Record):
-    """The content of the JSON file. `format` changes when a reader of an older one would misread it."""
+    """The JSON file of a comparison. `format` rises when programs for the older format would misread the file."""
 
     format: Literal[1] = 1
     measured: str
@@ -153,10 +153,10 @@ def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
 
     Args:
         results: folders of runs, or report.json files; each run is one design.
-        out: the folder to write to; made where it is missing.
+        out: the folder to write to; created if it is missing.
 
     Raises:
-        ReportError: a result cannot be read, there is none, or the folder cannot be written to.
+        ReportError: a result cannot be read, the results have no run, or the folder cannot be written to.
     """
     summaries = [summary for path in results for summary in _read(path)]
     if not summaries:
@@ -172,12 +172,12 @@ def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
 
 
 def table_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
-    """Return the rows of the table, one per design, over all its models."""
+    """Return the rows of the first table: one per design, over all its models."""
     return [(row[0], *row[2:6], *row[7:]) for row in (rows[0] for rows in map(headline_rows, summaries) if rows)]
 
 
 def _model_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
-    """Return the rows per model and design, model by model, so that designs stand below each other."""
+    """Return one row per model and design, with the rows of one model below each other."""
     rows = [
         (row[0], row[1], *row[2:6], *row[7:-1])
         for summary in summaries
@@ -214,7 +214,7 @@ def _design(summary: RunSummary) -> DesignResult:
 
 
 def _tables(summaries: Sequence[RunSummary]) -> list[Table]:
-    """Return the tables: the one by which designs are compared, what was measured, and the models one by one."""
+    """Return the tables of a comparison: designs over all models, facts on each design, and designs per model."""
     return [
         Table("", COLUMNS, table_rows(summaries), "names1", f"{HEADLINE} {_READ_SO}"),
         Table("What was measured", FACT_COLUMNS, _fact_rows(summaries), "texts"),
@@ -230,7 +230,7 @@ def _markdown(comparison: Comparison, tables: Sequence[Table]) -> str:
 
 
 def _page(summaries: Sequence[RunSummary], comparison: Comparison, tables: Sequence[Table]) -> str:
-    # The origin of the numbers comes first; it is a warning if the emulator answered.
+    # The origin of the numbers is the first remark; it is a warning if the emulator answered.
     weight = "warning where" if any(design.emulated for design in comparison.designs) else "note where"
     first, *others = map(frame.table, tables)
     return frame.page(

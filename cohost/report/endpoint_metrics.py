@@ -1,8 +1,8 @@
-"""SageMaker's own metrics for the minutes of a run, from CloudWatch.
+"""SageMaker's own metrics for the minutes of a load test's run, from CloudWatch.
 
-Names, namespaces, dimensions and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and "CloudWatch
-metrics for multi-model endpoint deployments". No metric is per model. Calls of an inference component are counted by
-its name, its instances by endpoint and variant.
+Source of names, namespaces, dimensions and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and
+"CloudWatch metrics for multi-model endpoint deployments". No metric is per model. The dimension of an inference
+component's calls is the component's name; the dimensions of its instances are endpoint and variant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 METRICS_FILE = "metrics.json"
 PERIOD_S = 60
 SETTLED_AFTER_S = 180
-"""CloudWatch has a minute's values some minutes later; values that were read sooner are read again the next time."""
+"""Seconds after a run from which its metrics are complete; metrics that were read sooner are read again next time.
+
+CloudWatch has the values of a minute only some minutes later.
+"""
 
 _INVOCATION, _INSTANCE = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
 _OF_ALL = (
@@ -43,7 +46,7 @@ _OF_MULTI_MODEL_ENDPOINTS = (
 
 
 class Point(Record):
-    """One minute of a metric: its start (seconds since the epoch), mean, maximum and number of values."""
+    """One minute of a metric: its start (seconds since the epoch), and the mean, maximum and number of its values."""
 
     at: float
     average: float
@@ -52,7 +55,7 @@ class Point(Record):
 
 
 class Metric(Record):
-    """One metric minute by minute, in `unit`."""
+    """One metric of CloudWatch minute by minute, in `unit`."""
 
     name: str
     unit: str
@@ -60,13 +63,13 @@ class Metric(Record):
 
     @property
     def average(self) -> float:
-        """Return the mean over all values."""
+        """Return the mean over all values of all minutes, in `unit`."""
         total = sum(point.count for point in self.points)
         return sum(point.average * point.count for point in self.points) / total
 
     @property
     def maximum(self) -> float:
-        """Return the largest value."""
+        """Return the largest value of all minutes, in `unit`."""
         return max(point.maximum for point in self.points)
 
 
@@ -77,14 +80,15 @@ class EndpointMetrics(Record):
     metrics: tuple[Metric, ...]
 
     def find(self, name: str) -> Metric | None:
-        """Return a metric by its name; None if CloudWatch had no value of it."""
+        """Return the metric with this name; None if CloudWatch had no value of the metric."""
         return next((metric for metric in self.metrics if metric.name == name), None)
 
 
 def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # a boto3 session, or a test's
-    """Return the endpoint's metrics of a run: those stored in its folder, else CloudWatch's; None if there are none.
+    """Return the endpoint's metrics for a run, from the run's folder or else from CloudWatch; None if neither has any.
 
-    With `session` None nothing is requested. A missing right or network is not an error: a report is made without.
+    With `session` None CloudWatch is not called. A missing right or network is not an error: the report then has no
+    metrics of the endpoint.
     """
     file = run.folder / METRICS_FILE
     stored = _stored(file)

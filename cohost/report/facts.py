@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 FEW_CALLS = 30
-"""A step with fewer answered calls is too short for conclusions."""
+"""The number of answered calls below which a step is too short for conclusions."""
 
 
 def facts_of(record: RunRecord) -> list[tuple[str, str]]:
-    """Return names and values, in reading order."""
+    """Return a run's facts as names and values, in reading order."""
     target = record.target
     return [
         ("run", f"{record.id}, {moment(record.started)}, {duration(record.ended - record.started)}"),
@@ -36,7 +36,7 @@ def facts_of(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def price_text(record: RunRecord) -> str:
-    """Format the price with its date and source; "unknown" if it is not known, never 0."""
+    """Return a run's price per hour with its date and source as text; "unknown" if it is not known, never 0."""
     price = record.price
     if price is None:
         return "none: the emulator costs nothing, and its speed is not AWS's" if record.target.emulated else UNKNOWN
@@ -59,13 +59,16 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def few_calls(summary: RunSummary) -> str | None:
-    """Return a sentence on the steps that are too short for conclusions; None if there are none."""
+    """Return a sentence on the steps that are too short for conclusions; None if every step is long enough."""
     few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
     return f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer" if few else None
 
 
 def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
-    """Return the first call per model: model, time to its answer, a second call, the difference, refusals, failure."""
+    """Return a row on the first call of each model.
+
+    Its cells are model, time to the answer, time of a second call, difference of both (s), refusals and failure.
+    """
     rows: list[tuple[str, ...]] = []
     for call in record.cold:
         loading = None if call.first_s is None or call.second_s is None else call.first_s - call.second_s
@@ -75,7 +78,7 @@ def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
 
 
 def metric_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return latency as callers and as SageMaker measured it, then the endpoint's other metrics."""
+    """Return rows of latency as callers and as SageMaker measured it, and of the endpoint's other metrics."""
     if summary.metrics is None:
         return []
     found = [step.total.latency_ms for step in summary.steps if step.total.latency_ms]

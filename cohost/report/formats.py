@@ -1,6 +1,6 @@
 """Numbers, moments and tables as text, the same in Markdown, on pages and on a terminal, and the cost of items.
 
-A dash means that a value does not exist, "unknown" that it exists but is not known.
+A dash means that a value does not exist, "unknown" that the value exists but is not known.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _MILLION, _SECONDS_PER_MINUTE, _SECONDS_PER_HOUR = 1_000_000, 60, 3600
 
 
 def usd_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """Return US dollars per million items at a sustained rate; None if price or rate is unknown or 0."""
+    """Return USD per million items at a sustained rate; None if the price is unknown, or the rate unknown or 0."""
     if usd_per_hour is None or not items_per_s:
         return None
     return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
 
 
 class Table(NamedTuple):
-    """A table with its title, and how a page shows it: classes of the style sheet, and an explanation above it.
+    """A table with its title. `kind` has its classes of the pages' style sheet, `what` the explanation above it.
 
-    Without columns it holds names and values.
+    A table without columns has rows of a name and a value.
     """
 
     title: str
@@ -38,24 +38,24 @@ class Table(NamedTuple):
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in GitHub's Markdown: a dash for None, and a bar within a value is escaped."""
+    """Return a table in GitHub's Markdown, with a dash for None; vertical bars in values are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = [[NONE if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def markdown_notes(notes: Iterable[tuple[str, str]]) -> str:
-    """Return remarks as a list in Markdown, each with its weight."""
+    """Return remarks as a list in Markdown, each with its weight: invalid, warning or note."""
     return "\n".join(f"- **{weight}**: {text}" for weight, text in notes)
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Format a number with this many decimals; a dash for None."""
+    """Return a number with `digits` decimals as text; a dash for None."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def short(value: float | None) -> str:
-    """Format a number of any size with about three digits."""
+    """Return a number of any size with about three digits, as text; a dash for None."""
     if value is None:
         return NONE
     if abs(value) >= _HUNDRED:
@@ -64,12 +64,12 @@ def short(value: float | None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Format a moment in UTC, to the second."""
+    """Return a moment, in seconds since the epoch, as a date and time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in words."""
+    """Return a duration in seconds as text, such as "2 min 5 s"."""
     whole = round(seconds)
     if whole < _SECONDS_PER_MINUTE:
         return f"{seconds:.1f} s"

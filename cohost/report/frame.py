@@ -1,7 +1,7 @@
-"""The frame of every page, and the parts that pages are made of.
+"""The frame of every HTML page, and the parts that pages are made of.
 
-A page is one file of HTML, without a script, a font or a request. No template engine is used, because a deploy machine
-has none. Each function escapes its texts; `Html` marks escaped ones.
+A page is one file of HTML, without a script, a font or a request. No template engine is used, so that deploying does
+not need one. Each function escapes its texts; text of the type `Html` is escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Plot(NamedTuple):
-    """A chart with its title and a description of one sentence."""
+    """A chart with its title, and with a description in `what`."""
 
     title: str
     what: str
@@ -37,7 +37,7 @@ class Plot(NamedTuple):
 
 
 def page(title: str, below: str, *parts: Html) -> str:
-    """Render a whole page: a title, a line below it, and the parts."""
+    """Render a whole page: a title, the line `below` it, and the parts."""
     style = _STYLE.read_text(encoding="utf-8") + _COLOURS
     return f"""<!doctype html>
 <html lang="en">
@@ -65,17 +65,17 @@ def heading(text: str) -> Html:
 
 
 def card(*parts: Html) -> Html:
-    """Render a card around parts."""
+    """Render a card, a framed box, around parts of a page."""
     return Html(f'<div class="card">{"".join(parts)}</div>\n')
 
 
 def paragraphs(*texts: str) -> Html:
-    """Render explanations, one paragraph each; an empty one is left out."""
+    """Render explanations, one paragraph each; an empty text is left out."""
     return Html("".join(f'<p class="what">{escape(text)}</p>' for text in texts if text))
 
 
 def table(content: Table) -> Html:
-    """Render a table in a card; one that is too wide scrolls."""
+    """Render a table in a card; a table that is too wide scrolls."""
     title, columns, rows, kind, what = content
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     head = f"<thead><tr>{heads}</tr></thead>\n" if columns else ""
@@ -85,7 +85,10 @@ def table(content: Table) -> Html:
 
 
 def notes(weighted: Iterable[tuple[str, str]]) -> Html:
-    """Render remarks, each with its weight: classes of the style sheet, of which the last is the word before it."""
+    """Render remarks, each with its weight.
+
+    A weight has one or more classes of the style sheet; the last class is also the word before the remark.
+    """
     items = "".join(
         f'<li class="{escape(weight)}"><b>{escape(weight.split()[-1])}</b>{escape(text)}</li>\n'
         for weight, text in weighted

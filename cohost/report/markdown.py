@@ -1,4 +1,4 @@
-"""The report as Markdown."""
+"""The load test's report as Markdown, and the rows of its tables."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ FAILURE_COLUMNS = ("step", "model", "failure", "calls", "share")
 
 
 def markdown(summaries: Sequence[RunSummary]) -> str:
-    """Render the whole report."""
+    """Render the whole report on these runs."""
     head = markdown_table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
     return "\n\n".join(["# Load test", head, *map(_section, summaries)]) + "\n"
 
 
 def headline_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return the rows of the table by which designs are compared."""
+    """Return a run's rows in the headline table: all models together, then each model."""
     label = summary.record.label if summary.record.valid else f"{summary.record.label} (INVALID)"
     return [(label, *_headline(headline, summary.record)) for headline in summary.headlines]
 
 
 def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return the rows of every step: all models together, then each model."""
+    """Return a run's rows in the table of steps; each step has all models together, then each model."""
     return [
         _line(step, line, summary.record)
         for step in summary.steps
@@ -48,7 +48,7 @@ def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
 
 
 def failure_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return the rows of failures by step, model and kind."""
+    """Return a run's rows in the table of failures, by step, model and kind."""
     return [
         (step.name, line.model, kind, str(count), f"{count / line.calls:.2%}")
         for step in summary.steps
@@ -76,7 +76,10 @@ def _headline(headline: Headline, record: RunRecord) -> tuple[str, ...]:
 
 
 def _cost(usd: float | None, rate: float | None, record: RunRecord) -> str:
-    """Format a price: "unknown" if it is not known, a dash if there is no rate, or no AWS, to price."""
+    """Return the cost per million items as text.
+
+    An unknown price is "unknown"; a dash means that there is no rate to price, or that the emulator answered.
+    """
     if usd is not None:
         return number(usd, 2)
     return UNKNOWN if rate and not record.target.emulated else NONE
@@ -111,7 +114,7 @@ def _line(step: Step, line: Line, record: RunRecord) -> tuple[str, ...]:
 
 
 def tables_of(summary: RunSummary) -> list[Table]:
-    """Return the tables on a run, without those that have no row."""
+    """Return the tables of a run's section that have a row."""
     seconds = sum(step.seconds for step in summary.steps)
     tables = (
         Table("First call of each model", COLD_COLUMNS, facts.cold_rows(summary.record)),

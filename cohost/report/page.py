@@ -1,4 +1,4 @@
-"""The report on any number of runs, written to a folder: Markdown, JSON with its schema, and one HTML page."""
+"""The load test's report on any number of runs, as Markdown, JSON with its schema, and one HTML page in a folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Rows = list[tuple[str, ...]]
 
 
 class Report(Record):
-    """The JSON report. `format` changes when a reader of an older one would misread it."""
+    """The JSON file of a report. `format` rises when programs for the older format would misread the file."""
 
     format: Literal[1] = 1
     runs: tuple[RunSummary, ...]
@@ -40,7 +40,7 @@ class Report(Record):
 
 @dataclass(frozen=True)
 class Written(Generic[Content]):
-    """The files of a report or a comparison, the content of its JSON, and the rows of its first table."""
+    """The written files of a report or a comparison, the content of the JSON file, and the rows of the first table."""
 
     markdown: Path
     json: Path
@@ -51,7 +51,7 @@ class Written(Generic[Content]):
 
 
 def write_files(out: Path, stem: str, content: Content, rows: Rows, *, markdown: str, page: str) -> Written[Content]:
-    """Write content as Markdown, JSON with its schema, and a page into a folder, which is created if it is missing.
+    """Write a report or a comparison as Markdown, JSON with its schema, and a page; create a missing folder.
 
     Raises:
         ReportError: the folder cannot be written to.
@@ -76,8 +76,9 @@ def write_report(results: Sequence[Path], out: Path, session: Any | None = None)
 
     Args:
         results: folders of runs.
-        out: the folder to write to; made where it is missing.
-        session: a boto3 session, to read the endpoint's metrics of the same minutes from CloudWatch; None reads none.
+        out: the folder to write to; created if it is missing.
+        session: a boto3 session, to read the endpoint's metrics of the same minutes from CloudWatch; with None,
+            CloudWatch is not called.
 
     Raises:
         ReportError: a run cannot be read, or the folder cannot be written to.

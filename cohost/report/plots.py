@@ -1,4 +1,4 @@
-"""The plots of one run, from its raw samples and its numbers, and those that compare runs or designs."""
+"""The plots of one run, from its raw samples and its numbers, and the plots that compare runs or designs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 
 
 def plots_of(run: Run, summary: RunSummary) -> list[Plot]:
-    """Return all plots for which the run has data, in reading order."""
+    """Return all plots of one run for which the run has data, in reading order."""
     if not summary.steps:
         return []
     plots = (
@@ -42,7 +42,7 @@ def plots_of(run: Run, summary: RunSummary) -> list[Plot]:
 
 
 def _distribution(run: Run, summary: RunSummary) -> Plot | None:
-    """Plot latency against the share of calls that were faster, for each model at the headline's step."""
+    """Plot the share of calls that were answered within a latency, for each model in the headlines' step."""
     base = summary.headlines[0].step
     index = next(i for i, phase in enumerate(run.record.phases) if (phase.kind, phase.name) == ("measured", base))
     shares = np.concatenate([np.linspace(0, 0.99, CURVE_POINTS), 1 - np.geomspace(0.01, 1e-5, 60), [1.0]])
@@ -64,7 +64,7 @@ def _distribution(run: Run, summary: RunSummary) -> Plot | None:
 
 
 def _over_time(run: Run) -> Plot | None:
-    """Plot latency over the run: the median and the slowest call of each moment, failures, and the steps."""
+    """Plot latency over a run's time: median and slowest call of each moment, failures, and steps."""
     good, start = answered(run.samples), run.record.started
     if not len(good):
         return None
@@ -93,10 +93,10 @@ def _over_time(run: Run) -> Plot | None:
 
 
 def _throughput(summary: RunSummary) -> Plot | None:
-    """Plot latency against calls per second over the steps of one batch size."""
+    """Plot latency against calls per second over the steps of the batch size that has the most steps."""
     batches = [step.batch for step in summary.steps]
     batch = max(set(batches), key=lambda size: (batches.count(size), -size))
-    # In the order of the load, so that the line of an overloaded target turns back.
+    # The steps are in the order of the load, so that the line of an overloaded target turns back.
     steps = sorted((s for s in summary.steps if s.batch == batch), key=lambda step: step.rate or step.concurrency)
     found = [(s.total.calls_per_s, s.total.latency_ms, s) for s in steps if s.total.latency_ms]
     if not found:
@@ -117,7 +117,7 @@ def _throughput(summary: RunSummary) -> Plot | None:
 
 
 def _batches(summary: RunSummary) -> Plot:
-    """Plot items per second against texts per call, at the callers of the headline's step."""
+    """Plot items per second against texts per call, over the steps with the fewest callers."""
     steps = _batch_steps(summary)
     callers = steps[0].concurrency
     series: dict[str, Bars] = {}
@@ -135,7 +135,7 @@ def _batches(summary: RunSummary) -> Plot:
 
 
 def _failures(summary: RunSummary) -> Plot:
-    """Plot the share of calls that failed, by kind, step by step."""
+    """Plot the share of calls that failed in each step, by kind of failure."""
     totals = [step.total for step in summary.steps]
     kinds = [*sorted({kind for total in totals for kind in total.failures}), CUT_OFF]
     shares = [100 * (total.failed + total.cut_off) / max(1, total.calls) for total in totals]
@@ -159,7 +159,7 @@ def _failures(summary: RunSummary) -> Plot:
 
 
 def _generator(run: Run) -> Plot | None:
-    """Plot the generator's use of its core, and how late its timers were."""
+    """Plot the share of a core that each generator process used, and the delay of its timers."""
     if not len(run.ticks):
         return None
     at, late_ms = run.ticks["at"] - run.record.started, run.ticks["lag_mean"] * 1000
@@ -175,7 +175,7 @@ def _generator(run: Run) -> Plot | None:
 
 
 def _endpoint(run: Run, summary: RunSummary) -> Plot | None:
-    """Plot latency at the caller and inside SageMaker, minute by minute."""
+    """Plot mean latency at the caller and inside SageMaker, minute by minute."""
     found = summary.metrics
     model, overhead = (found.find(name) if found else None for name in ("ModelLatency", "OverheadLatency"))
     good = answered(run.samples)
@@ -196,13 +196,13 @@ def _endpoint(run: Run, summary: RunSummary) -> Plot | None:
 
 
 def _batch_steps(summary: RunSummary) -> list[Step]:
-    """Return the steps with the fewest callers, by batch size."""
+    """Return the steps with the fewest callers, in the order of batch size."""
     callers = min(step.concurrency for step in summary.steps)
     return sorted((s for s in summary.steps if s.concurrency == callers), key=lambda step: step.batch)
 
 
 def latencies(summaries: Sequence[RunSummary], names: Sequence[str] = PERCENTILES) -> Chart | None:
-    """Draw percentiles of the headline of every run side by side; None if none has a latency."""
+    """Draw latency percentiles of every run's first headline side by side; None if no run has a latency."""
     found = [(s.record.label, s.headlines[0].latency_ms if s.headlines else None) for s in summaries]
     if not any(latency for _, latency in found):
         return None
@@ -219,7 +219,7 @@ def latencies(summaries: Sequence[RunSummary], names: Sequence[str] = PERCENTILE
 
 
 def design_plots_of(summaries: Sequence[RunSummary]) -> list[Plot]:
-    """Return all plots for which the runs have data, in reading order."""
+    """Return all plots of a comparison for which the runs have data, in reading order."""
     measured = [summary for summary in summaries if summary.headlines]
     if not measured:
         return []
@@ -240,7 +240,7 @@ def design_plots_of(summaries: Sequence[RunSummary]) -> list[Plot]:
 def _bars(
     summaries: Sequence[RunSummary], title: str, value_of: Callable[[Headline], tuple[float | None, str]]
 ) -> Chart | None:
-    """Draw a bar per design; None if none has a value."""
+    """Draw one bar per design, with the value of its first headline; None if no design has a value."""
     labels = [summary.record.label for summary in summaries]
     bars = [value_of(summary.headlines[0]) for summary in summaries]
     if all(value is None for value, _ in bars):
@@ -255,7 +255,7 @@ def _rate(head: Headline) -> tuple[float | None, str]:
 
 
 def _by_batch(summaries: Sequence[RunSummary]) -> Chart | None:
-    """Draw items per second over texts per call, at the fewest callers of each run."""
+    """Draw items per second over texts per call, from each run's steps with the fewest callers."""
     lines = [
         [(s.batch, s.total.items_per_s, f"{short(s.total.items_per_s)} items/s at {s.batch} a call") for s in steps]
         for steps in map(_batch_steps, summaries)
@@ -264,7 +264,7 @@ def _by_batch(summaries: Sequence[RunSummary]) -> Chart | None:
 
 
 def _by_callers(summaries: Sequence[RunSummary]) -> Chart | None:
-    """Draw the median over callers, at the fewest texts of each run."""
+    """Draw the median latency over callers, from each run's steps with the fewest texts per call."""
     lines = []
     for summary in summaries:
         texts = min(step.batch for step in summary.steps)
@@ -277,7 +277,7 @@ def _by_callers(summaries: Sequence[RunSummary]) -> Chart | None:
 def _lines(
     summaries: Sequence[RunSummary], lines: Sequence[Sequence[tuple[float, float, str]]], x: str, y: str
 ) -> Chart | None:
-    """Draw a line with points per design; None if none has two points."""
+    """Draw a line with points for each design; None if no design has two points."""
     if not any(len(points) > 1 for points in lines):
         return None
     every = [point for points in lines for point in points]

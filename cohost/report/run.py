@@ -1,4 +1,4 @@
-"""The record of a run: everything about it except its samples, as JSON in the run's folder."""
+"""The record of a load test's run: everything about the run except its samples, as JSON in the run's folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ PhaseKind = Literal["cold", "warm-up", "measured"]
 
 
 class Record(BaseModel):
-    """Base of all parts of a record: immutable, and unknown fields are rejected."""
+    """The base of the data classes of records and reports: immutable, and without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Phase(Record):
-    """One phase. `started`, `ended`: seconds since the epoch; `rate`: calls per second, None in a closed load."""
+    """One phase of a run. `started` and `ended` are in seconds since the epoch.
+
+    `batch` is the number of texts per call, `concurrency` the number of callers. `rate` is in calls per second; None in
+    a closed load, in which each caller sends its next call as soon as the last one is answered.
+    """
 
     name: str
     kind: PhaseKind
@@ -40,12 +44,16 @@ class Phase(Record):
 
     @property
     def seconds(self) -> float:
-        """Return how long it lasted."""
+        """Return the duration of the phase in seconds."""
         return self.ended - self.started
 
 
 class ColdCall(Record):
-    """The first call of a model: the time to its answer, its number of refusals, and a second call after it."""
+    """The first call of a model in a run.
+
+    `first_s` is the time to its answer with its refused attempts, `refused` their number, `second_s` the time of the
+    next call, both in seconds; None if the call failed.
+    """
 
     model: str
     first_s: float | None
@@ -55,7 +63,7 @@ class ColdCall(Record):
 
 
 class Model(Record):
-    """One model as it was called. `tokens` are the smallest and largest number in a text; None: not counted."""
+    """One model that a run called. `tokens` has the fewest and the most tokens of a text; None: not counted."""
 
     name: str
     task: str
@@ -66,7 +74,7 @@ class Model(Record):
 
 
 class Target(Record):
-    """The target of the calls. A field that could not be found out is None, and is shown as unknown."""
+    """The target of a run's calls. A field that could not be found out is None, and reports show it as unknown."""
 
     kind: Literal["sagemaker", "container"]
     url: str
@@ -82,7 +90,7 @@ class Target(Record):
 
 
 class Price(Record):
-    """US dollars per hour for all instances of the endpoint, with the source and date of the figure."""
+    """The price per hour in USD of all instances of the endpoint together, with its source and date."""
 
     usd_per_hour: float = Field(ge=0)
     source: str
@@ -90,7 +98,7 @@ class Price(Record):
 
 
 class Machine(Record):
-    """The machine that made the calls."""
+    """The machine that made the calls of a run."""
 
     host: str
     system: str
@@ -100,7 +108,7 @@ class Machine(Record):
 
 
 class Mark(Record):
-    """A remark that limits the use of the numbers; `invalid` means that they must not be used."""
+    """A mark on a run, which limits the use of its numbers; `invalid` means that they must not be used."""
 
     code: str
     message: str
@@ -108,7 +116,7 @@ class Mark(Record):
 
 
 class RunRecord(Record):
-    """The whole record of one run."""
+    """The whole record of one run; `started` and `ended` are in seconds since the epoch."""
 
     format: Literal[1] = FORMAT
     id: str
@@ -130,7 +138,7 @@ class RunRecord(Record):
 
     @property
     def valid(self) -> bool:
-        """Return True if no mark makes the numbers unusable."""
+        """Return True if no mark makes the run's numbers unusable."""
         return not any(mark.invalid for mark in self.marks)
 
 
@@ -139,7 +147,7 @@ Content = TypeVar("Content", bound=Record)
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its record, its calls and the ticks of its generator."""
+    """One run: its record, its calls in `samples`, and the measurements of its generator in `ticks`."""
 
     record: RunRecord
     samples: Samples
@@ -147,23 +155,24 @@ class Run:
     folder: Path
 
     def of_phase(self, index: int, model: int | None = None) -> Samples:
-        """Return the calls of one phase, of one model or of all."""
+        """Return the calls of the phase with this index, of one model or of all models."""
         chosen = self.samples["phase"] == index
         return raw.choose(self.samples, chosen if model is None else chosen & (self.samples["model"] == model))
 
     def answered_in(self, phase: Phase, model: int | None = None) -> Samples:
-        """Return the calls that were answered during a phase, also those that were sent before it began.
+        """Return the calls that were answered during a phase, also calls that were sent before it began.
 
-        A rate is computed from these, because the target also works on the warm-up's last calls during the phase.
+        Rates are computed from these calls, because during the phase the target also works on the warm-up's last calls.
         """
         good = raw.answered(self.samples)
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
         return raw.choose(good, chosen if model is None else chosen & (good["model"] == model))
 
     def generator_in(self, phase: Phase) -> tuple[float, float] | None:
-        """Return the share of a core of the busiest generator process during a phase, and the mean delay of its timers.
+        """Return the load of the generator during a phase; None if it was not recorded.
 
-        The delay is in seconds; None if nothing was recorded.
+        The load is the share of a core (0 to 1) that the busiest process used, and the mean delay of all processes'
+        timers in seconds.
         """
         at = self.ticks["at"]
         ticks = raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
@@ -174,7 +183,7 @@ class Run:
 
 
 def save_run(run: Run) -> None:
-    """Write a run to its folder, the record last, so that a folder with a record is complete."""
+    """Write a run to its folder; the record is written last, so that a folder with a record is complete."""
     run.folder.mkdir(parents=True, exist_ok=True)
     raw.save(run.folder, run.samples, run.ticks)
     (run.folder / RECORD_FILE).write_text(run.record.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -184,7 +193,7 @@ def load_run(path: Path) -> Run:
     """Read a run from its folder, or from the path of its record.
 
     Raises:
-        ReportError: the run does not exist, is damaged, or is of another version.
+        ReportError: the run does not exist, is damaged, or was written by another version.
     """
     folder = path.parent if path.name == RECORD_FILE else path
     file = folder / RECORD_FILE
@@ -194,10 +203,11 @@ def load_run(path: Path) -> Run:
 
 
 def read_result(file: Path, kind: type[Content], allowed: str, fix: str) -> Content:
-    """Read a JSON file of results.
+    """Return the content of a JSON file of results, as an object of the class `kind`.
 
     Raises:
-        ReportError: the file does not exist, or its content is of another kind; then the error has this `fix`.
+        ReportError: the file cannot be read, or its content does not fit the class; in this case the error's fix is
+            `fix`.
     """
     try:
         return kind.model_validate_json(file.read_bytes())

@@ -1,6 +1,6 @@
 """Raw samples of a load test, one row per call in one compressed file; percentiles and rates with their uncertainty.
 
-Percentiles are always computed from these rows, never from percentiles or histograms of parts.
+Percentiles are always computed from the rows, never from percentiles or histograms of parts of them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,25 @@ SAMPLE = np.dtype(
         ("worker", "u1"),
     ]
 )
-"""One call. Times are seconds since the epoch: when it was due (equal to `sent` in a closed load), when its first byte
-was sent (NaN: never), when its answer was read. `phase` and `model` are indexes into the lists of the run's record,
-`items` is the number of texts in the call, `status` the HTTP status that counts (the model's own where SageMaker passes
-it on; 0 without an answer), `outcome` an Outcome, `worker` the rank of the generator process."""
+"""The columns of a row of samples, which is one call.
+
+`planned`, `sent` and `done` are in seconds since the epoch: the moment when the call was due (equal to `sent` in a
+closed load), when its first byte was sent (NaN: never), and when its answer was read. `phase` and `model` are indexes
+into the lists of the run's record, `items` is the number of texts in the call, `status` the HTTP status that counts
+(the model's own status if SageMaker passes it on; 0 without an answer), `outcome` an Outcome, `worker` the rank of the
+generator process.
+"""
 
 TICK = np.dtype([("at", "f8"), ("worker", "u1"), ("cpu", "f4"), ("lag_mean", "f4"), ("lag_max", "f4")])
-"""One measurement of a generator process, about once per second: time (seconds since the epoch), process, its share of
-one core since the last measurement (0 to 1), and how late its timers fired since then, in seconds."""
+"""The columns of a tick, which is a measurement of one generator process about once per second.
+
+`at` is in seconds since the epoch, `worker` the rank of the process, `cpu` its share of one core since its last tick
+(0 to 1). `lag_mean` and `lag_max` are the delays with which its timers fired since then, in seconds.
+"""
 
 
 class Outcome(IntEnum):
-    """The outcome of a call, and `label`: the same in words."""
+    """The outcome of a call; `label` is the outcome in words."""
 
     label: str
 
@@ -72,61 +79,61 @@ class Outcome(IntEnum):
     WORKER_STOPPED = 11, "model's process stopped"
 
     def counted_as(self, status: int) -> str:
-        """Return the kind of failure by which calls are counted: an error of model or service with its HTTP status."""
+        """Return the name under which failed calls are counted: the label, for some errors with the HTTP status."""
         return f"{self.label} ({status})" if self in {Outcome.MODEL_ERROR, Outcome.REFUSED} else self.label
 
 
 CUT_OFF = (Outcome.UNFINISHED, Outcome.UNSENT)
-"""Outcomes caused by the end of a phase: counted separately from failures, because no answer was wrong."""
+"""Outcomes caused by the end of a phase; they are counted separately from failures, because no answer was wrong."""
 
 Samples = np.ndarray[Any, np.dtype[np.void]]
 
 
 def empty(dtype: np.dtype[np.void] = SAMPLE) -> Samples:
-    """Return an array without samples."""
+    """Return an array without rows."""
     return np.zeros(0, dtype)
 
 
 def choose(samples: Samples, mask: NDArray[np.bool_]) -> Samples:
-    """Return the rows for which a mask is true."""
+    """Return the rows of samples for which a mask is True."""
     return cast("Samples", samples[mask])
 
 
 def latency_s(samples: Samples) -> NDArray[np.float64]:
-    """Return the seconds from the moment a call was due until its answer was read: the wait in an open load."""
+    """Return each call's seconds from the moment when the call was due until its answer was read."""
     return np.asarray(samples["done"] - samples["planned"], np.float64)
 
 
 def service_s(samples: Samples) -> NDArray[np.float64]:
-    """Return the seconds from the first byte sent until the answer was read."""
+    """Return each call's seconds from its first byte sent until its answer was read."""
     return np.asarray(samples["done"] - samples["sent"], np.float64)
 
 
 def answered(samples: Samples) -> Samples:
-    """Return the calls that got the results they requested."""
+    """Return the calls that were answered with the requested results."""
     return choose(samples, samples["outcome"] == Outcome.OK)
 
 
 def failed(samples: Samples) -> Samples:
-    """Return the calls that failed, without those that the end of a phase cut off."""
+    """Return the calls that failed, without the calls that the end of a phase cut off."""
     return choose(samples, (samples["outcome"] != Outcome.OK) & ~np.isin(samples["outcome"], CUT_OFF))
 
 
 def merge(parts: Sequence[Samples], dtype: np.dtype[np.void] = SAMPLE) -> Samples:
-    """Join all rows of several arrays of one type."""
+    """Return one array with all rows of several arrays of one type."""
     return np.concatenate([empty(dtype), *parts])
 
 
 def save(folder: Path, samples: Samples, ticks: Samples) -> None:
-    """Write the samples and the generator's ticks to a run's folder."""
+    """Write a run's samples and its generator's ticks to the run's folder."""
     np.savez_compressed(folder / SAMPLES_FILE, samples=samples, ticks=ticks)
 
 
 def load(folder: Path) -> tuple[Samples, Samples]:
-    """Read what `save` wrote.
+    """Return the samples and the ticks that `save` wrote to a run's folder.
 
     Raises:
-        ReportError: the file is missing, damaged, or of another format.
+        ReportError: the file of samples is missing, damaged, or of another format.
     """
     path = folder / SAMPLES_FILE
     try:
@@ -153,7 +160,7 @@ def load(folder: Path) -> tuple[Samples, Samples]:
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 BEYOND = 5
-"""A percentile is only as good as the samples beyond it; with fewer than this many it is marked."""
+"""The number of samples beyond a percentile below which the percentile is marked as rough."""
 
 SECONDS_A_BIN = 1.0
 _SEED = 20240607
@@ -161,7 +168,7 @@ _SEED = 20240607
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval of 95 %."""
+    """A confidence interval of 95 % of a percentile or a rate, in the unit of its values."""
 
     low: float
     high: float
@@ -169,7 +176,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of some values in milliseconds, and how many there were."""
+    """The distribution of `count` values, in milliseconds.
+
+    `p99_is_rough` is True if fewer than five values lie above the p99.
+    """
 
     count: int
     least: float
@@ -190,7 +200,7 @@ def percentile(values: NDArray[np.float64], q: float) -> float:
 
 
 def distribution(values_s: NDArray[np.float64]) -> Distribution | None:
-    """Return the distribution of values given in seconds; None if there are none."""
+    """Return the distribution, in milliseconds, of values in seconds; None if there is no value."""
     if not len(values_s):
         return None
     ordered = np.sort(values_s) * 1000
@@ -211,10 +221,10 @@ def distribution(values_s: NDArray[np.float64]) -> Distribution | None:
 
 
 def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
-    """Return the bootstrap's interval of a percentile of sorted values.
+    """Return the confidence interval of a percentile of sorted values, by the bootstrap.
 
     The k-th smallest of a resample of n values is the original value at n times a Beta(k, n + 1 - k) variate, so a
-    resample costs one random number and not n. Values are taken as independent of each other.
+    resample costs one random number and not n. The values are assumed to be independent of each other.
     """
     n = len(ordered)
     k = min(n, max(1, round(q / 100 * (n - 1)) + 1))
@@ -223,9 +233,10 @@ def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
 
 
 def rate_interval(at_s: NDArray[np.float64], amounts: NDArray[np.float64], start: float, end: float) -> Interval | None:
-    """Return the bootstrap's interval of a rate: amounts (items) at moments, between start and end.
+    """Return the confidence interval of a rate per second, by the bootstrap; None for less than three seconds.
 
-    Whole seconds are resampled, because neighbouring calls have the same delays. None for less than three.
+    `amounts` are the items answered at the moments `at_s`; the rate is over the time from `start` to `end`. Whole
+    seconds are resampled, because neighbouring calls have the same delays.
     """
     bins = int((end - start) / SECONDS_A_BIN)
     if bins < 3:  # noqa: PLR2004 - two seconds show no spread

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from cohost.report.run import Run
 
 TABLE_BATCH = 8
-"""The batch size of the table by which designs are compared."""
+"""The texts per call at which designs are compared by items per second and by cost."""
 
 ALL_MODELS = "all models"
 
 
 class Line(Record):
-    """The calls of one model, or of all, in one step.
+    """The numbers of one model, or of all models together, in one step.
 
     `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` counts the items answered
     within the step. `items_per_s_alone` is the rate that as many callers would get from this model if they called no
-    other, by the time that its own calls took; None in an open load. `usd_per_million` is the price per million items
-    at the rate of all models, or at that of this model alone; None if the price is not known.
+    other model, by the time that this model's calls took; None in an open load. `usd_per_million` is the price per
+    million items at the rate of this model alone, or of all models; None if the price is not known.
     """
 
     model: str
@@ -60,12 +60,12 @@ class Line(Record):
 
     @property
     def own_rate(self) -> float:
-        """Return the items per second of the model alone, where they are known."""
+        """Return the items per second of the model alone if they are known, else its items per second in the mix."""
         return self.items_per_s if self.items_per_s_alone is None else self.items_per_s_alone
 
 
 class Step(Record):
-    """One measured step: all its calls, and those of each model."""
+    """The numbers of one measured step: of all its calls in `total`, and of each model's calls in `models`."""
 
     name: str
     batch: int
@@ -80,11 +80,11 @@ class Step(Record):
 
 
 class Headline(Record):
-    """One line of the table by which designs are compared.
+    """The headline of one model, or of all models together: the numbers by which designs are compared.
 
-    Latencies are those of the step with the fewest texts per call and the fewest callers. Items per second at batch 8,
-    batch efficiency (those at batch 8 over those at batch 1, same callers) and US dollars per million items at batch 8
-    are None if no step measured them, or the price is not known.
+    Latencies are from the step with the fewest texts per call and the fewest callers. Batch efficiency is the items per
+    second at batch 8 over the items per second at batch 1, with the same callers. Numbers at batch 8 are None if no
+    step measured them; the cost in USD per million items at batch 8 is also None if the price is not known.
     """
 
     model: str
@@ -97,7 +97,7 @@ class Headline(Record):
 
 
 class RunSummary(Record):
-    """One run in numbers."""
+    """The summary of one run: its record and the numbers computed from its samples."""
 
     record: RunRecord
     headlines: tuple[Headline, ...]
@@ -106,7 +106,7 @@ class RunSummary(Record):
 
 
 def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
-    """Compute a run's numbers."""
+    """Return the summary of a run."""
     steps = tuple(_steps(run))
     names = [model.name for model in run.record.models]
     shown = [ALL_MODELS, *names] if len(names) > 1 else names
@@ -119,7 +119,7 @@ def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
 
 
 def instance_of(record: RunRecord) -> str:
-    """Name the instances that the target runs on, in a few words."""
+    """Return the number and the type of the instances that a run's target runs on, as text."""
     target = record.target
     if target.emulated:
         return "emulation on this machine"
@@ -172,7 +172,7 @@ def _line(run: Run, index: int, model: int | None) -> Line:
 
 
 def _failures(bad: Samples) -> dict[str, int]:
-    """Count the failures of each kind."""
+    """Return the number of failed calls of each kind."""
     found: Counter[str] = Counter()
     kinds, counts = np.unique(bad[["outcome", "status"]], return_counts=True)
     for (outcome, status), count in zip(kinds, counts, strict=True):

@@ -29,14 +29,17 @@ DESIGNS = {
     "CpuOnnxStack": "02 CPU and ONNX",
     "InferenceComponentsStack": "03 one component a model",
 }
-"""Each stack, and its name in the comparison."""
+"""The name of each stack's design in the comparison, by stack."""
 
 EXIT_INVALID = 3
-"""A run that the generator limited still counts here: on one machine it shares its cores with what it measures."""
+"""The exit code of `cohost bench` for an invalid run, such as one that the generator limited.
+
+It does not end the comparison, since on one machine the generator shares its cores with the measured emulator.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; return the exit code of the first step that failed."""
+    """Run the comparison; return the exit code of the first step that failed, or 0."""
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT, help="the folder for results and page (default: %(default)s)")
     parser.add_argument("--catalog", type=Path, default=CATALOG, help="a catalog with both designs")
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _steps(machine: Machine, catalog: Path, out: Path) -> Iterator[int]:
-    # The synth reads a relative folder from where it runs, which is the project's own.
+    # cdk runs in the project's folder, so a relative folder of the catalog is below the project's folder.
     archives = ROOT / cpu_design(load_catalog(catalog).catalog).archives
     yield machine.cohost("export-onnx", "--catalog", str(catalog), "--hub", str(TOKENIZERS), "--out", str(archives))
     yield machine.cdk("bootstrap")

@@ -1,4 +1,4 @@
-"""The local AWS emulator for measurements: started on a free port, deployed to with the real cdk, always stopped."""
+"""The local AWS emulator for measurements: it is started on a free port, deployed to with cdk, and always stopped."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Machine:
-    """A running emulator. `folder` is deleted when it ends; `environment` points child processes to it."""
+    """A running emulator. `folder` is deleted when the emulator ends; `environment` points child processes to it."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         self._environment = environment
 
     def cdk(self, *arguments: str) -> int:
-        """Run a cdk command; return 0, or the exit code of a failed one, whose output is then shown."""
+        """Run a cdk command and return its exit code; the output of a command that fails is shown."""
         sys.stderr.write(f"cdk {' '.join(arguments)}\n")
         command = [str(ROOT / "node_modules" / ".bin" / "cdk"), *arguments, "--output", str(self._folder / "cdk.out")]
         done = subprocess.run(  # noqa: S603 - the project's own cdk
@@ -51,7 +51,7 @@ def running(catalog: Path) -> Iterator[Machine]:
     """Start the emulator for a catalog, and always stop it at the end.
 
     Raises:
-        LocalError: it does not start.
+        LocalError: the emulator does not start.
     """
     with tempfile.TemporaryDirectory(prefix="cohost-load-") as name:
         folder = Path(name)
@@ -60,7 +60,7 @@ def running(catalog: Path) -> Iterator[Machine]:
             server = local.start(port=0, state=state, catalog=catalog)
             environment = {**os.environ, **server.environment(catalog)}
             environment.pop("AWS_PROFILE", None)
-            # cdk starts `python3 app.py`, which must be this environment's.
+            # cdk starts `python3 app.py`, and python3 must be the interpreter of this environment.
             environment["PATH"] = os.pathsep.join(
                 [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
             )
@@ -70,9 +70,9 @@ def running(catalog: Path) -> Iterator[Machine]:
 
 
 def run(catalog: Path, steps: Callable[[Machine], Iterator[int]]) -> int:
-    """Run steps on an emulator for a catalog until one fails.
+    """Run steps on an emulator for a catalog until a step fails, and return an exit code.
 
-    Return its exit code, or 0; 1 for a known error, which is printed as one line, 130 for Ctrl-C.
+    The code is that of the failed step, or 0; 1 after an error of the project, which is printed; 130 after Ctrl-C.
     """
     try:
         with running(catalog) as machine:

@@ -21,7 +21,7 @@ CATALOG = ROOT / "model_configs" / "offline.yaml"
 
 
 def main() -> int:
-    """Run it; return the exit code of the load test, or of the cdk command that failed."""
+    """Run the short load test; return its exit code, or the exit code of the cdk command that failed."""
     return run(CATALOG, _steps)
 
 

@@ -1,8 +1,8 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.tools.stub`.
 
-One process, one thread, epoll, and as little work per call as possible: the measurement is of the generator. It answers
-programs of this machine only (cohost/callers.py). In place of SageMaker it requires a signature but does not verify it:
-a caller can read and change nothing.
+The stub is one process with one thread and epoll, and does as little work per call as possible, since the generator is
+measured and not the stub. It answers programs of this machine only (cohost/callers.py). On SageMaker's paths it
+requires a signature but does not verify it, since a caller can read and change nothing.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _FIELDS = re.compile(rb"\r\n(host|origin|sec-fetch-site|authorization):[ \t]*([^
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """The stub's behaviour.
+    """The behaviour of a stub.
 
     Attributes:
-        delay_s: seconds from a whole request to its answer.
-        fail_every: each n-th call gets `fail_status`; 0: none does.
-        fail_status: the status of a failed call.
-        freeze_after_s: seconds after the first call at which nothing is answered for a while; negative: never.
-        freeze_s: the length of that pause, in seconds.
-        workers: calls that are worked on at once; 0: any number.
-        silent: no call is ever answered.
-        items: results in an answer; 0: as many as the request has inputs.
+        delay_s: the seconds from a whole request to its answer.
+        fail_every: the n by which each n-th call gets `fail_status`; 0: no call fails.
+        fail_status: the HTTP status of a failed call.
+        freeze_after_s: the seconds from the first call to a pause without answers; negative: no pause.
+        freeze_s: the length of the pause in seconds.
+        workers: the most calls that are worked on at once; 0: any number.
+        silent: True if no call is ever answered.
+        items: the number of results in an answer; 0: as many as the request has inputs.
     """
 
     delay_s: float = 0.0
@@ -58,14 +58,14 @@ class Behaviour:
 
 @dataclass
 class Connection:
-    """One accepted connection, and the received part of its next request."""
+    """One accepted connection, with the received part of its next request in `data`."""
 
     sock: socket.socket
     data: bytearray = field(default_factory=bytearray)
 
 
 class Stub:
-    """The server. `connections` counts accepted connections, `calls` whole requests that were not refused."""
+    """The stub's server. `connections` counts accepted connections, `calls` whole requests that were not refused."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -82,7 +82,7 @@ class Stub:
         self._first_call: float | None = None
 
     def serve(self, running: Callable[[], bool]) -> None:
-        """Answer until `running` returns False."""
+        """Answer requests until `running` returns False."""
         while running():
             self._wait()
             for fileno, _ in self._poll.poll(0):
@@ -93,7 +93,7 @@ class Stub:
             self._answer()
 
     def _wait(self) -> None:
-        """Sleep until a request arrives or an answer is due; select() keeps time finer than epoll's milliseconds."""
+        """Sleep until a request arrives or an answer is due, by select(), which is finer than epoll's milliseconds."""
         left = 0.2 if not self._due else min(0.2, self._due[0][0] - time.perf_counter())
         if left > 0:
             select.select([self._poll], [], [], left)
@@ -159,7 +159,7 @@ class Stub:
         return _response(200, b"[" + b",".join([b'{"label":"a","score":0.9}'] * items) + b"]")
 
     def _own(self, head: bytes) -> bytes | None:
-        """Answer requests that are not calls: the list of models, and the stub's own counts."""
+        """Return the answer to a request that is not a call, such as for the stub's counts; None for a call."""
         if head.startswith(b"GET /models"):
             return _response(200, b'{"models":[{"modelName":"stub","modelUrl":"stub"}]}')
         if head.startswith(b"GET /counts"):
@@ -174,7 +174,7 @@ class Stub:
 
 
 def _refusal(head: bytes) -> bytes | None:
-    """Return the rejection of a request that no program of this machine sent, or that lacks a required signature."""
+    """Return the rejection of a request that no program of this machine sent or that lacks a signature; else None."""
     headers = {name.lower().decode(): value.decode("latin-1") for name, value in _FIELDS.findall(head)}
     reason = foreign_caller(headers)
     if reason is not None:
@@ -185,7 +185,7 @@ def _refusal(head: bytes) -> bytes | None:
 
 
 def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
-    """Cut the first complete request off the received bytes: its head and its body."""
+    """Remove the first complete request from the received bytes; return its head and body, or None if incomplete."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -202,7 +202,7 @@ def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
 
 
 def _items_of(body: bytes) -> int:
-    """Count the texts of a body without parsing it: a list of texts has the separators of json.dumps."""
+    """Return the number of texts in a call's body; the body of a single text is not parsed."""
     if not body.startswith(b'{"inputs": ['):
         return 1
     return len(json.loads(body)["inputs"])
@@ -221,7 +221,7 @@ def _fault(status: int, kind: str, message: str) -> bytes:
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT; the first line of the output is the port."""
+    """Run the stub until SIGTERM or SIGINT; the first line of its output is its port."""
     parser = argparse.ArgumentParser(description="A target with known behaviour.")
     parser.add_argument("--delay-ms", dest="delay_s", type=lambda text: float(text) / 1000, default=0)
     parser.add_argument("--fail-every", type=int, default=0)

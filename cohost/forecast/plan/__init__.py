@@ -5,5 +5,6 @@
     profile ──► weights ────────────────┼──► workers ──► memory ──► capacity, drawing
     instance table ─────────────────────┘
 
-Nothing here imports torch, transformers or the CDK, and only `model_files.HubFiles` uses the network, on request.
+No module of this package imports torch, transformers or the CDK. Only `model_files.HubFiles` uses the network, and only
+when a user requests it.
 """

@@ -22,7 +22,7 @@ MOST_BATCH: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The largest values that still fit for one model while all others stay unchanged; 0 if not even 1 fits."""
+    """The most workers and the largest batch of one model that fit while nothing else changes; 0 if not even 1 fits."""
 
     name: str
     workers: int
@@ -30,10 +30,10 @@ class Room:
 
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
-    """Return, for each model of a plan, the most workers and the largest batch that would still fit."""
+    """Return the room of each model of a plan, in the plan's order."""
 
     def largest(model: ModelPlan, field: str, limit: int) -> int:
-        # Every number below one that fits does too.
+        # Every number below a number that fits also fits.
         return bisect_left(range(1, limit + 1), 1, key=lambda number: not _fits_with(plan, model, field, number))
 
     return tuple(
@@ -49,9 +49,9 @@ def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
 def first_change(plan: MemoryPlan) -> str | None:
     """Return the smallest change that makes a plan fit, as a sentence; None if it already fits.
 
-    Changes are tried in this order, since each costs more than the one before: fewer workers of one model, half
-    precision for one model, smaller batches of one model; then each kind for all models together; then the next larger
-    instance type.
+    Changes are tried in this order, since each costs more than the change before it: fewer workers of one model, half
+    precision for one model, smaller batches of one model; then one worker for every model, half precision for every
+    model, and both; then the next larger instance type.
     """
     if plan.fits:
         return None
@@ -60,7 +60,7 @@ def first_change(plan: MemoryPlan) -> str | None:
 
 
 def _changes(plan: MemoryPlan) -> Iterator[tuple[str, bool]]:
-    """Yield changes in the order of their cost, with True if the plan would fit; the largest models first."""
+    """Yield each change as a sentence, with True if the plan would fit: in order of cost, the largest models first."""
     device = "cpu" if plan.models[0].gpu is None else "gpu"
     by_size = sorted(plan.models, key=lambda model: model.gpu_total_mib or model.host_total_mib, reverse=True)
     for model in by_size:
@@ -93,7 +93,10 @@ def _joint_changes(plan: MemoryPlan, workers: str, dtype: str) -> Iterator[tuple
 
 
 def _larger_types(plan: MemoryPlan) -> list[str]:
-    """Return types of the same kind with more memory: single-GPU types first, documented ones first, then by memory."""
+    """Return instance types with more memory, GPU types for a GPU type, in the order in which to try them.
+
+    Types with one GPU come first, then types that AWS documents for multi-model endpoints on GPUs, then by memory.
+    """
     now = plan.instance
     types = [
         (name, instance)
@@ -123,7 +126,7 @@ def _plan_like(plan: MemoryPlan, demands: list[Demand], instance_type: str) -> M
 def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str) -> bool:
     """Return True if a plan fits with one field of one model's demand changed.
 
-    Only that model is recalculated, so that the check stays fast for each model of a catalog of thousands.
+    Only the changed model is recalculated, so that the check stays fast in a catalog of thousands of models.
     """
     changed = replace(model.demand, **{field: value})  # type: ignore[arg-type]
     alone = _plan_like(plan, [changed], plan.instance_type).models[0]

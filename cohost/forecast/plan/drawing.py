@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH: Final = 72
 
-# Okabe and Ito's palette, which colour-blind readers can distinguish, as on pages.
+# Okabe and Ito's palette, which colour-blind readers can distinguish; HTML pages use the same colours.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 _GREYS: Final = {GREY: "#7f7f7f", PALE: "#bdbdbd"}
 _COLUMNS: Final = (
@@ -31,7 +31,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A segment of a bar: its label, its size in MiB, and a colour per kind of content, by the numbers of charts."""
+    """A segment of a bar: its label, its size in MiB, and its colour, numbered as in `cohost.report.charts`."""
 
     label: str
     mib: float
@@ -39,17 +39,17 @@ class Segment:
 
     @property
     def style(self) -> str:
-        """Return the colour's name on a terminal."""
+        """Return the segment's colour as Rich's style for a terminal."""
         return _GREYS.get(self.colour) or _COLOURS[self.colour % len(_COLOURS)]
 
 
 def gpu_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of one GPU's memory, by model."""
+    """Return the segments of one GPU's memory, one per model."""
     return list(_segments((model.name, model.demand.workers, model.gpu_total_mib) for model in plan.models))
 
 
 def host_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of host memory: system, router, each model's workers, page cache of the largest load."""
+    """Return the segments of host memory: system and router, each model's workers, and the page cache."""
     gpus = max(plan.instance.gpus, 1)
     own = _segments((model.name, model.demand.workers * gpus, model.host_total_mib * gpus) for model in plan.models)
     server = Segment(label="system, router", mib=plan.figures.system_mib + plan.figures.router_mib, colour=GREY)
@@ -57,13 +57,13 @@ def host_segments(plan: MemoryPlan) -> list[Segment]:
 
 
 def _segments(parts: Iterable[tuple[str, int, float]]) -> Iterable[Segment]:
-    """Yield a segment per model from its name, workers and size."""
+    """Yield a segment for each model, given as name, number of workers and size in MiB."""
     for index, (name, workers, mib) in enumerate(parts):
         yield Segment(label=name if workers == 1 else f"{name} x {workers}", mib=mib, colour=index)
 
 
 def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *, width: int = BAR_WIDTH) -> Text:
-    """Return a bar of `width` characters for `capacity_mib`, with a legend; the excess is drawn beyond the end."""
+    """Return a bar with a legend, as text; `width` characters stand for `capacity_mib`, and an excess is longer."""
     used = sum(segment.mib for segment in segments)
     scale = width / max(capacity_mib, 1.0)
     text = Text.assemble((title, "bold"), f"  {used:,.0f} of {capacity_mib:,.0f} MiB\n")
@@ -83,7 +83,7 @@ def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *
 
 
 def chart(title: str, segments: Sequence[Segment], capacity_mib: float) -> frame.Plot:
-    """Return the same bar as a chart, with a text per segment under the pointer and a line at the capacity."""
+    """Return a bar as a chart of an HTML page, with a text per segment under the pointer and a line at the capacity."""
     used = sum(segment.mib for segment in segments)
     drawn = Chart(Axis.over([capacity_mib, used], "MiB"), None, title)
     start = 0.0
@@ -97,7 +97,7 @@ def chart(title: str, segments: Sequence[Segment], capacity_mib: float) -> frame
 
 
 def html_page(plan: MemoryPlan, *, title: str) -> str:
-    """Return a whole page: bars, one row per model, and the suggested change."""
+    """Return an HTML page of a memory plan: its bars, one row per model, and the first change that makes it fit."""
     bars = [chart("Host memory", host_segments(plan), plan.instance.memory_mib)]
     if plan.instance.gpus:
         bars.insert(0, chart(f"One {plan.instance.gpu_name}", gpu_segments(plan), plan.gpu_usable_mib))

@@ -1,8 +1,9 @@
-"""The memory plan of a catalog: the memory of its workers on an instance's GPUs and host, and whether that fits.
+"""The memory plan of a catalog: the memory that its workers need on an instance's GPUs and host, against its size.
 
-The plan also derives the memory keys of serving.properties from a model's profile if the catalog states none of them.
-DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless `gpu.required_memory_mb`
-is set, of the GPU too, and rejects a load that would leave less than `reserved_memory_mb` free.
+This module also derives the memory keys of serving.properties from a model's profile if the catalog states none of
+them. DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless
+`gpu.required_memory_mb` is set, of the GPU too. DJL Serving rejects a load that would leave less than
+`reserved_memory_mb` free.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from cohost.hardware.instances import Instance
 
 
-# CUDA's total where it is less than the size in the instance table. T4, A10G, L4 and L40S: 14.57, 22.06, 22.03 and
-# 44.39 GiB in torch's out-of-memory errors, as users' logs of 2024 to 2026 quote them; nvidia-smi shows some 450 MiB
-# more, which the driver keeps. Older drivers gave a T4 and an A10G up to 190 MiB more. V100 and K80: nvidia-smi's total
-# in users' listings.
+# Total memory in MiB that CUDA reports, for GPUs where that is less than the size in the instance table. T4, A10G, L4
+# and L40S: 14.57, 22.06, 22.03 and 44.39 GiB in torch's out-of-memory errors, as users' logs of 2024 to 2026 quote
+# them; nvidia-smi shows some 450 MiB more, which the driver keeps. Older drivers gave a T4 and an A10G up to 190 MiB
+# more. V100 and K80: nvidia-smi's total in users' listings.
 _USABLE_GPU_MIB: Final[Mapping[str, int]] = {
     "T4": 14_920,
     "A10G": 22_589,
@@ -52,12 +53,15 @@ _USABLE_GPU_MIB: Final[Mapping[str, int]] = {
 _USABLE_UNCERTAIN_MIB: Final = 190.0
 
 TIGHT_SHARE: Final = 0.9
-"""A plan that uses more than this share of the memory is called tight, since its own error is some percent."""
+"""The share of the memory above which a plan is called tight, since the plan's own error is some percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """One model of a plan: `gpu` is the GPU memory of one worker (None without a GPU), `host_mib` its host memory."""
+    """One model of a memory plan, with the memory of one of its workers.
+
+    `gpu` is the worker's GPU memory (None on an instance without a GPU), `host_mib` its host memory in MiB.
+    """
 
     demand: Demand
     gpu: WorkerMemory | None
@@ -70,20 +74,21 @@ class ModelPlan:
 
     @property
     def gpu_total_mib(self) -> float:
-        """Return the memory of all its workers on one GPU, at their peaks."""
+        """Return the memory of all the model's workers on one GPU, at their peaks, in MiB; 0 without a GPU."""
         return 0.0 if self.gpu is None else self.gpu.peak * self.demand.workers
 
     @property
     def host_total_mib(self) -> float:
-        """Return the memory of all its workers on the host."""
+        """Return the host memory of the model's workers for one GPU, or of all its workers without a GPU, in MiB."""
         return self.host_mib * self.demand.workers
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """The memory that a catalog's models use on one instance. Workers count per GPU, as DJL Serving starts them.
+    """The memory plan of a catalog's models on one instance.
 
-    `unknown` names the models without a profile, which are left out of all sums.
+    The number of workers of a model counts per GPU, as DJL Serving starts them. `unknown` names the models without a
+    profile, which are left out of all sums.
     """
 
     instance_type: str
@@ -94,63 +99,63 @@ class MemoryPlan:
 
     @property
     def gpu_usable_mib(self) -> float:
-        """Return the memory of one GPU that processes can use."""
+        """Return the memory of one GPU that processes can use, in MiB."""
         return usable_gpu_mib(self.instance)
 
     @cached_property
     def gpu_used_mib(self) -> float:
-        """Return the sum of all workers' peaks on one GPU."""
+        """Return the memory of all workers on one GPU at their peaks, in MiB."""
         return sum(model.gpu_total_mib for model in self.models)
 
     @property
     def gpu_idle_mib(self) -> float:
-        """Return the memory of all workers on one GPU before their first calls."""
+        """Return the memory of all workers on one GPU before their first calls, in MiB."""
         return sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
 
     @property
     def gpu_margin_mib(self) -> float:
-        """Return the memory of one GPU that is free at all workers' peaks; negative if they exceed the GPU."""
+        """Return the free memory of one GPU at all workers' peaks, in MiB; negative if the peaks exceed the GPU."""
         return self.gpu_usable_mib - self.gpu_used_mib
 
     @property
     def gpu_uncertain_mib(self) -> float:
-        """Return the sum of what is uncertain in estimates: the card's size, and the kernels of each worker."""
+        """Return the possible error of the GPU estimate in MiB: of the GPU's size, and of each worker's kernels."""
         workers = sum(model.demand.workers for model in self.models)
         return _USABLE_UNCERTAIN_MIB + KERNELS_UNCERTAIN_MIB * workers
 
     @property
     def page_cache_mib(self) -> float:
-        """Return the host memory of the largest load beside the worker's own.
+        """Return the host memory, in MiB, that loading the largest model takes in addition to its worker.
 
-        That is the checkpoint in the page cache, or the weights as they are converted on the CPU before a GPU has them:
-        the larger, since the system gives up the cache where memory is short.
+        On a GPU instance this is the larger of the checkpoint in the page cache and the weights that are converted on
+        the CPU before they go to the GPU, since the system gives up the cache where memory is short.
         """
         return max((_load_bytes(model) / MIB for model in self.models), default=0.0)
 
     @cached_property
     def host_used_mib(self) -> float:
-        """Return the sum of system, router, the workers of all GPUs, and the largest load."""
+        """Return the host memory in use, in MiB: system, router, the workers of all GPUs, and `page_cache_mib`."""
         workers = sum(model.host_total_mib for model in self.models) * max(self.instance.gpus, 1)
         return self.figures.system_mib + self.figures.router_mib + workers + self.page_cache_mib
 
     @property
     def gpu_fits(self) -> bool:
-        """Return True if all models fit on a GPU together, or if there is no GPU."""
+        """Return True if all models fit on one GPU together, or if the instance has no GPU."""
         return self.gpu_used_mib <= self.gpu_usable_mib or not self.instance.gpus
 
     @property
     def host_fits(self) -> bool:
-        """Return True if all workers fit on the host together."""
+        """Return True if the workers of all models fit into host memory together."""
         return self.host_used_mib <= self.instance.memory_mib
 
     @property
     def fits(self) -> bool:
-        """Return True if everything can be loaded at the same time."""
+        """Return True if all models can be loaded at the same time, on the GPU and on the host."""
         return self.gpu_fits and self.host_fits
 
     @property
     def tight(self) -> bool:
-        """Return True if everything fits, but by less than the plan's own error."""
+        """Return True if all models fit, but GPU or host memory is used by more than `TIGHT_SHARE`."""
         gpu = self.instance.gpus > 0 and self.gpu_used_mib > TIGHT_SHARE * self.gpu_usable_mib
         return self.fits and (gpu or self.host_used_mib > TIGHT_SHARE * self.instance.memory_mib)
 
@@ -170,9 +175,9 @@ def usable_gpu_mib(instance: Instance) -> float:
 def demand_of(
     name: str, entry: ModelEntry, profile: Profile, *, on_gpu: bool, batch: int | None = None, tokens: int | None = None
 ) -> Demand:
-    """Return the demand of a catalog entry: its largest number of workers, and the largest pass of its handler.
+    """Return the demand of a catalog entry: its largest number of workers, and its handler's largest forward pass.
 
-    `batch` and `tokens` replace the entry's values.
+    `batch`, the texts of a pass, and `tokens`, the length of each text, replace the values that follow from the entry.
     """
     device = entry.gpu if on_gpu else entry.cpu
     texts, length = largest_pass(entry, profile.shape, on_gpu=on_gpu, tokens=tokens)
@@ -184,7 +189,7 @@ def demand_of(
         batch=batch or texts,
         tokens=length,
         dtype=dtype,
-        # The batching handler first computes answers in fp32.
+        # The batching handler first computes reference answers in fp32, so it loads the weights in fp32.
         loading_dtype="fp32" if entry.handler == BATCHED else dtype,
     )
 
@@ -197,7 +202,7 @@ def plan_demands(
     unknown: Sequence[str] = (),
     figures: HostFigures = SERVER,
 ) -> MemoryPlan:
-    """Plan models by their demands.
+    """Return the memory plan of models with these demands.
 
     Raises:
         PlanError: the instance type is not known.
@@ -235,7 +240,10 @@ def plan_catalog(
     batch: int | None = None,
     tokens: int | None = None,
 ) -> MemoryPlan:
-    """Plan the models of a catalog that have a profile, on its own instance type or another.
+    """Return the memory plan of the models of a catalog that have a profile.
+
+    `instance_type` replaces the catalog's own type. `batch`, the texts of a forward pass, and `tokens`, the length of
+    each text, replace the values that follow from the entries.
 
     Raises:
         PlanError: the instance type is not known.
@@ -256,12 +264,16 @@ def plan_catalog(
 
 
 STEP_MIB: Final = 128
-"""Derived values are rounded up to a multiple of this, so that a finer estimate seldom changes an archive."""
+"""Derived memory keys are multiples of this many MiB, so that a finer estimate seldom changes an archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequiredMemory:
-    """MiB that must be free before a model loads, on the host and on the GPU, and that must stay free after it."""
+    """The derived memory keys of one model, in MiB.
+
+    The required values must be free on the host and on the GPU before the model loads; the reserved value must stay
+    free after the load.
+    """
 
     required_memory_mb: int
     gpu_required_memory_mb: int
@@ -269,9 +281,9 @@ class RequiredMemory:
 
 
 def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
-    """Return the memory of an entry's workers: loaded and idle as required, their activations as reserved.
+    """Return an entry's memory keys: its loaded, idle workers as required memory, their activations as reserved.
 
-    The estimate of their kernels is left out, since both values are rounded up by more on average.
+    The workers' estimated kernels are left out, since rounding up adds more than these on average.
     """
     demand = demand_of(name, entry, profile, on_gpu=True)
     worker = gpu_worker(demand)
@@ -287,7 +299,7 @@ def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
 
 
 def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
-    """Return the catalog with the memory keys filled in for the models that state none of them and have a profile."""
+    """Return the catalog with derived memory keys for each model that has a profile and states no memory key."""
     derived = {}
     for name, entry in catalog.models.items():
         stated = (entry.required_memory_mb, entry.gpu.required_memory_mb, entry.reserved_memory_mb)

@@ -1,7 +1,7 @@
 """Model sizes from Hugging Face files, without loading the model: config.json and the headers of safetensors files.
 
-Hugging Face's own client reads the headers. On the Hub it does so by range requests, so that no weights are downloaded,
-and only when a user asks for it.
+Hugging Face's own client reads the headers. From the Hub the client reads them by range requests, so that no weights
+are downloaded, and only when a user requests it.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class Folder:
 
     @property
     def where(self) -> str:
-        """Return the folder."""
+        """Return the folder's path."""
         return str(self._path)
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole file; None if there is no such file."""
+        """Return the content of one of the model's files; None if the model has no such file."""
         path = self._path / name
         return path.read_bytes() if path.is_file() else None
 
     def headers(self) -> SafetensorsRepoMetadata:
-        """Return the headers of all files of weights: of one file, or of those that the index names."""
+        """Return the headers of the model's only safetensors file, or of all files that the index names."""
         from huggingface_hub import get_local_safetensors_metadata
 
         return get_local_safetensors_metadata(self._path)
 
 
 class HubFiles:
-    """A reader for one revision of a model on the Hub, without a token, at `<hub>/<id>/resolve/<revision>/`.
+    """A reader for the files of a model's revision on the Hub, without a token, at `<hub>/<id>/resolve/<revision>/`.
 
     Every method raises HubAccessError if the Hub refuses or cannot be reached.
     """
@@ -62,16 +62,16 @@ class HubFiles:
 
     @property
     def where(self) -> str:
-        """Return the URL of the model's files."""
+        """Return the base URL of the model's files at the revision."""
         return f"{hub_url()}/{self._model_id}/resolve/{self._revision or 'main'}/"
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole file; None if there is no such file."""
+        """Return the content of one of the model's files; None if the model has no such file."""
         with self._explaining():
             return read_file(self._model_id, self._revision, name)
 
     def headers(self) -> SafetensorsRepoMetadata:
-        """Return the headers of all files of weights."""
+        """Return the headers of the model's safetensors files."""
         with self._explaining():
             return client(token=False).get_safetensors_metadata(self._model_id, revision=self._revision)
 
@@ -83,10 +83,10 @@ ModelFiles = Folder | HubFiles
 
 
 def read_config(files: ModelFiles) -> dict[str, Any]:
-    """Return the content of config.json.
+    """Return the content of a model's config.json.
 
     Raises:
-        PlanError: there is none, or it is not a JSON object.
+        PlanError: config.json is missing or is not a JSON object.
     """
     content = files.read(CONFIG)
     if content is None:
@@ -111,10 +111,10 @@ def read_config(files: ModelFiles) -> dict[str, Any]:
 
 
 def count_elements(files: ModelFiles) -> dict[str, int]:
-    """Return the number of floating-point elements by safetensors dtype, such as {"F16": 278811651}.
+    """Return the number of floating-point weights of a model by safetensors dtype, such as {"F16": 278811651}.
 
     Raises:
-        PlanError: there are no weights in safetensors, or a header cannot be read.
+        PlanError: the model has no weights in safetensors, or a header cannot be read.
     """
     from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
@@ -143,7 +143,13 @@ def count_elements(files: ModelFiles) -> dict[str, int]:
 
 
 def _elements(tensor: TensorInfo) -> int:
-    """Return the client's element count; the client does not check that the header's shape is a list of integers."""
+    """Return the number of elements of a tensor.
+
+    Hugging Face's client counts them, but does not check that the shape in the header is a list of integers.
+
+    Raises:
+        ValueError: a size in the shape is not a whole number of 0 or more.
+    """
     if not all(type(size) is int and size >= 0 for size in tensor.shape):
         raise ValueError(f"a tensor has the shape {tensor.shape!r}")
     return tensor.parameter_count

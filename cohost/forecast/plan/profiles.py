@@ -1,6 +1,7 @@
-"""Profiles: the sizes of each model for a plan, in a small file beside the catalog that is reviewed like code.
+"""Profiles: the sizes of each model for a memory plan, in a small file beside the catalog that is reviewed like code.
 
-`encoders.yaml` has its profiles in `encoders.profiles.yaml`; `cohost models inspect` writes it, synth only reads it.
+The profiles of `encoders.yaml` are in `encoders.profiles.yaml`. `cohost models inspect` writes that file, synth only
+reads it.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _HEAD = """\
 
 
 class Profile(BaseModel):
-    """One model: the keys of its config.json that determine memory, and its weights' elements by dtype.
+    """The profile of one model: the keys of its config.json that determine memory, and its number of weights by dtype.
 
-    `elements` counts floating-point elements by the checkpoint's dtype; `source` is the location that both were read
-    from.
+    `elements` counts floating-point weights by their dtype in the checkpoint. `source` is the location from which
+    config.json and the weights' headers were read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -62,29 +63,29 @@ class Profile(BaseModel):
         """Return the model's dimensions.
 
         Raises:
-            PlanError: config lacks a dimension.
+            PlanError: a dimension is missing from the config or is not a whole number of 1 or more.
         """
         return ModelShape.from_config(self.config)
 
     @property
     def checkpoint_dtype(self) -> Dtype:
-        """Return the dtype of most elements, which the stock handler uses unless the catalog states another."""
+        """Return the dtype that most weights have, which DJL's own handler uses unless the catalog states another."""
         return max(self.elements, key=lambda dtype: self.elements[dtype])
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Return the bytes of the weights in the checkpoint's dtype, or converted to `dtype`."""
+        """Return the size of the weights in bytes, in the checkpoint's dtypes or converted to `dtype`."""
         if dtype is None:
             return sum(ELEMENT_BYTES[own] * count for own, count in self.elements.items())
         return ELEMENT_BYTES[dtype] * sum(self.elements.values())
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Return the bytes of the weights on disk."""
+        """Return the size of the weights on disk, in bytes."""
         return self.weight_bytes()
 
 
 def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> Profile:
-    """Read a model's profile from its files: config.json and the headers of its safetensors.
+    """Return a model's profile from config.json and the headers of its safetensors files.
 
     Raises:
         PlanError: a file is missing or damaged, or the model's architecture cannot be planned.
@@ -109,18 +110,18 @@ def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> P
 
 
 def _with_label_count(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with the number of its labels in place of their names, which take no memory worth counting."""
+    """Return the config with `num_labels` set from its label names; the number alone determines memory."""
     labels = config.get("id2label")
     return {**config, "num_labels": len(labels)} if labels else dict(config)
 
 
 def profiles_path(catalog: Path) -> Path:
-    """Return the file of a catalog's profiles: encoders.yaml → encoders.profiles.yaml."""
+    """Return the path of a catalog's profiles file: encoders.yaml → encoders.profiles.yaml."""
     return catalog.with_name(catalog.stem + SUFFIX)
 
 
 def load_profiles(path: Path) -> dict[str, Profile]:
-    """Return the profiles of a file by model id; empty if there is no such file.
+    """Return the profiles of a file by model id; empty if the file does not exist.
 
     Raises:
         PlanError: the file cannot be read or has faults.
@@ -148,7 +149,7 @@ def load_profiles(path: Path) -> dict[str, Profile]:
 
 
 def write_profiles(path: Path, profiles: Mapping[str, Profile]) -> None:
-    """Write a profiles file, in the order of the mapping."""
+    """Write a profiles file, with the models in the order of the mapping."""
     data = {model_id: profile.model_dump(exclude_none=True) for model_id, profile in profiles.items()}
     head = _HEAD.format(catalog=path.name.replace(SUFFIX, ".yaml"))
     path.write_text(head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120), encoding="utf-8")

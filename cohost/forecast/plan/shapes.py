@@ -2,7 +2,7 @@
 
 Activations are the memory of a pass in addition to the weights. The estimate counts the tensors that are alive at the
 same time in the code of transformers (5.9) in inference mode, phase by phase, and takes the largest phase.
-`benchmarks/activations.py` compares it with measured peaks. Notation:
+`benchmarks/activations.py` compares the estimate with measured peaks. Notation:
 
     T = batch x tokens
     h = hidden size
@@ -30,10 +30,10 @@ _FUSED: Final = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "disti
 _DISENTANGLED: Final = frozenset({"deberta", "deberta-v2"})
 _ROBERTA_LIKE: Final = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet"})
 
-# Positions start after the padding index in RoBERTa-like models, so two of them are never used.
+# Positions start after the padding index in RoBERTa-like models, so two positions are never used.
 _RESERVED_POSITIONS: Final = 2
 
-# DistilBERT's names for the same keys of config.json.
+# The keys of config.json that DistilBERT names differently, by the usual name.
 _OTHER_NAMES: Final[Mapping[str, str]] = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -44,7 +44,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """An encoder's dimensions; `position_span` is the number of relative positions of DeBERTa, else 0."""
+    """The dimensions of an encoder; `position_span` is the number of DeBERTa's relative positions, else 0."""
 
     model_type: str
     hidden: int
@@ -57,7 +57,7 @@ class ModelShape:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> ModelShape:
-        """Read the content of a config.json.
+        """Return the shape of the encoder that a config.json describes.
 
         Raises:
             PlanError: a dimension is missing or not a whole number of 1 or more.
@@ -76,14 +76,14 @@ class ModelShape:
 
     @property
     def attention(self) -> Attention:
-        """Return the kind of attention; "scores", the costliest, for any model type that is not known to be better."""
+        """Return the kind of attention; "scores" for every model type that is not known to use another kind."""
         if self.model_type in _DISENTANGLED and self.position_span:
             return "disentangled"
         return "fused" if self.model_type in _FUSED else "scores"
 
     @property
     def longest_input(self) -> int:
-        """Return the tokens of the longest input that the position table allows, special tokens included."""
+        """Return the length of the longest input that the position table allows, in tokens with the special ones."""
         return self.positions - (_RESERVED_POSITIONS if self.model_type in _ROBERTA_LIKE else 0)
 
 
@@ -114,10 +114,11 @@ _INDEX_BYTES: Final = 8
 """Bytes of an int64, the dtype of positions and of DeBERTa's attention mask."""
 
 _ATTENTION_STATES: Final = 8
-"""Tensors of T x h around attention: six by the code, up to two more for kernels that copy heads of few dimensions."""
+"""The number of T x h tensors around attention: six by the code, and two for kernels that copy heads of few dimensions.
+"""
 
 _TORCH_SCORE_COPIES: Final = 3
-"""Scores, masked scores and probabilities, for attention written in plain torch."""
+"""The number of S-sized tensors of attention written in plain torch: scores, masked scores and probabilities."""
 
 
 def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element_bytes: int) -> int:
@@ -125,11 +126,11 @@ def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element
     tokens_in_all = batch * tokens
     mask = tokens * tokens_in_all if batch > 1 else 0  # exists only for texts of different lengths
     scores = shape.heads * tokens * tokens_in_all * element_bytes
-    # Input, attention's output and the residual, and the wide layer before and after its activation function.
+    # T x h: input, attention's output and the residual. T x I: the wide layer before and after its activation function.
     feed_forward = tokens_in_all * (3 * shape.hidden + 2 * shape.intermediate) * element_bytes + mask
     states = _ATTENTION_STATES * tokens_in_all * shape.hidden * element_bytes
     match shape.attention:
-        case "fused":  # with the mask as booleans and as numbers
+        case "fused":  # the mask exists twice: as booleans and as numbers
             return max(feed_forward, states + mask * (1 + element_bytes))
         case "scores":
             return max(feed_forward, states + _TORCH_SCORE_COPIES * scores)
@@ -138,12 +139,12 @@ def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element
 
 
 def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
-    """Return the bytes of DeBERTa-v2's attention.
+    """Return the peak of DeBERTa-v2's attention, in bytes.
 
-    Scores of content and of both kinds of position are alive together. Three moments can be the peak: the second gather
-    (four score tensors and the scores against all positions), the last sum (five score tensors), or, for few and short
-    texts, the copies of the position embeddings. The outputs of all layers are kept, because the model requests them
-    from its encoder.
+    Content scores and both kinds of position scores are alive together. Three moments can be the peak: the second
+    gather (four score tensors and the scores against all positions), the last sum (five score tensors), or, for few and
+    short texts, the copies of the position embeddings. The outputs of all layers are kept, because the model requests
+    them from its encoder.
     """
     scores = batch * shape.heads * tokens * tokens * element_bytes
     against_positions = batch * shape.heads * tokens * shape.position_span * element_bytes

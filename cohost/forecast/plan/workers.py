@@ -1,8 +1,8 @@
 """The memory of one worker of one model, in MiB.
 
-On a GPU it is context, weights, activations and allocator slack; on the host it is the RSS. Each worker is one
-process: DJL Serving shares neither weights nor CUDA contexts between workers. The sizes follow from the largest forward
-pass that an entry's handler runs, and from the dtypes in which it holds the weights.
+GPU memory is the sum of CUDA context, weights, activations, kernels and allocator slack; host memory is the process's
+resident memory. Each worker is one process: DJL Serving shares neither weights nor CUDA contexts between workers. The
+sizes follow from the largest forward pass of the handler, and from the dtypes in which the handler holds the weights.
 """
 
 from __future__ import annotations
@@ -25,28 +25,33 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 ALLOCATOR_MIB: Final = 30.0
-"""Memory that torch's caching allocator holds beyond its allocated tensors.
+"""Memory that torch's caching allocator holds beyond its allocated tensors, in MiB.
 
-At most one part-filled segment of 2 and one of 20 MiB, and cuBLAS's workspace of 8 MiB (torch's documented defaults).
+This is at most one part-filled segment of 2 MiB, one of 20 MiB, and cuBLAS's workspace of 8 MiB (torch's documented
+defaults).
 """
 
 ALLOCATOR_SHARE: Final = 0.15
-"""Assumed: activations of different sizes leave gaps in cached segments. Not measured."""
+"""Share of the activations that is added for gaps in the allocator's cached segments; assumed, not measured.
+
+Activations of different sizes leave such gaps.
+"""
 
 KERNELS_MIB: Final = 100.0
 KERNELS_UNCERTAIN_MIB: Final = 50.0
-"""Estimated, not measured: 50 to 150 MiB of kernels and library handles that the first passes add to the context.
+"""Memory that the first passes add to the CUDA context for kernels and library handles; estimated as 100 ± 50 MiB.
 
-The context was measured idle after load, and CUDA loads a kernel's code when it is first launched (CUDA C++ Programming
-Guide, "Lazy Loading").
+The estimate is not measured: the context was measured idle after load, and CUDA loads a kernel's code when the kernel
+is first launched (CUDA C++ Programming Guide, "Lazy Loading").
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostFigures:
-    """Host memory of the server's processes before any weights.
+    """The host memory of a server's processes before any weights, in MiB.
 
-    `gpu_worker_mib` is a whole GPU worker: its weights leave the host once they are on the GPU.
+    `gpu_worker_mib` is a GPU worker's total, since its weights leave the host once they are on the GPU. `router_mib` is
+    DJL Serving's Java process, `system_mib` the operating system and AWS's agents.
     """
 
     cpu_worker_mib: float
@@ -56,23 +61,25 @@ class HostFigures:
 
 
 SERVER: Final = HostFigures(cpu_worker_mib=650.0, gpu_worker_mib=1200.0, router_mib=213.0, system_mib=1024.0)
-"""Figures of the real server.
+"""The host figures of the real LMI container.
 
-GPU workers and router were measured on an endpoint (about 1.2 GB and 213 MB). A CPU worker's start is a process that
-has imported torch 2.11 and transformers 5.9 (measured). System and agents are assumed.
+A GPU worker and the router were measured on an endpoint (about 1.2 GB and 213 MB). The CPU worker's figure was measured
+on a process that has imported torch 2.11 and transformers 5.9. The figure of system and agents is assumed.
 """
 
 EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, router_mib=52.0, system_mib=0.0)
-"""Figures of the emulator's container: its workers are forked, so they touch only part of the memory that they inherit.
+"""The host figures of the emulator's container.
+
+Its workers are forked, so they touch only part of the memory that they inherit.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The demand of one model: number of workers, largest batch, length of its texts, dtype.
+    """The demand of one model: its number of workers per GPU or CPU instance, its largest forward pass, its dtype.
 
-    `batch` and `tokens` describe the largest forward pass. `dtype` None is the checkpoint's own, and so is
-    `loading_dtype`, the dtype of the weights before their conversion.
+    The largest pass has `batch` texts of `tokens` tokens. `loading_dtype` is the dtype in which the weights are loaded
+    before their conversion to `dtype`. None stands for the checkpoint's own dtype, for both.
     """
 
     name: str
@@ -85,31 +92,34 @@ class Demand:
 
     @property
     def element_bytes(self) -> int:
-        """Return the bytes of an element during computation."""
+        """Return the size of one number in a forward pass, in bytes."""
         return ELEMENT_BYTES[self.dtype or self.profile.checkpoint_dtype]
 
     @property
     def activation_mib(self) -> float:
-        """Return the peak of one forward pass in addition to the weights."""
+        """Return the memory that the largest forward pass needs in addition to the weights, in MiB."""
         shape = self.profile.shape
         size = peak_activation_bytes(shape, batch=self.batch, tokens=self.tokens, element_bytes=self.element_bytes)
         return size / MIB
 
     @property
     def weight_mib(self) -> float:
-        """Return the size of the weights as served."""
+        """Return the size of the weights in the served dtype, in MiB."""
         return self.profile.weight_bytes(self.dtype) / MIB
 
     @property
     def working_mib(self) -> float:
-        """Return the peak in addition to the weights: the largest pass, or the larger weights during loading."""
+        """Return the memory beside the served weights, in MiB, that the largest pass or loading the weights needs."""
         loading = 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
         return max(self.activation_mib, loading - self.weight_mib)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
-    """The parts of one GPU worker's memory, in MiB; `activations` are everything temporary besides the weights."""
+    """The parts of one GPU worker's memory, in MiB.
+
+    `activations` is all temporary memory, `slack` the memory that torch's allocator holds beyond its tensors.
+    """
 
     context: float
     weights: float
@@ -119,17 +129,17 @@ class WorkerMemory:
 
     @property
     def idle(self) -> float:
-        """Return the memory of a loaded worker before its first call."""
+        """Return the GPU memory of a loaded worker before its first call, in MiB."""
         return self.context + self.weights
 
     @property
     def peak(self) -> float:
-        """Return the memory of a worker after its largest batch; torch keeps that much cached."""
+        """Return the GPU memory of a worker after its largest batch, in MiB; torch keeps freed memory cached."""
         return self.idle + self.activations + self.kernels + self.slack
 
 
 def gpu_worker(demand: Demand) -> WorkerMemory:
-    """Return the GPU memory of one worker."""
+    """Return the parts of the GPU memory that one worker needs, in MiB."""
     activations = demand.working_mib
     return WorkerMemory(
         context=CUDA_CONTEXT_MIB,
@@ -146,12 +156,12 @@ def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
 
 
 def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
-    """Return the largest pass as (texts, tokens per text), with texts of full length or of `tokens`.
+    """Return an entry's largest forward pass as (texts, tokens per text), with texts of full length or of `tokens`.
 
-    The stock handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so `batch_size`
-    is the most that its callers can be expected to send. The batching handler fills a pass up to `max_batch_tokens`,
-    for any request, and truncates texts at `max_length`. Of all passes of that size, those with the longest texts
-    need the most memory, because attention grows with the square of their length.
+    DJL's own handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so the entry's
+    `batch_size` is the most that callers can be expected to send. The project's batching handler fills a pass up to
+    `max_batch_tokens`, for any request, and truncates texts at `max_length`. Of all passes with that many tokens, the
+    pass with the longest texts needs the most memory, because attention grows with the square of the length.
     """
     if entry.handler != BATCHED:
         return entry.batch_size or 1, tokens or shape.longest_input
@@ -162,15 +172,15 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
     if not isinstance(budget, int):
         budget = AUTO_BATCH_TOKENS["cuda" if on_gpu else "cpu"]
     most = settings.max_batch_sequences if settings is not None else None
-    # A sequence cannot be split, so one of full length runs even if it exceeds the budget.
+    # A text cannot be split, so a single text of full length runs even if its tokens exceed the budget.
     return max(1, min(budget // length, most or LIMITS["max_batch_sequences"][2])), length
 
 
 def served_dtype(entry: ModelEntry) -> str | None:
-    """Return the largest dtype that the weights may be served in; None is the checkpoint's own.
+    """Return the largest dtype in which an entry's weights may be served; None is the checkpoint's own dtype.
 
-    The batching handler may return to fp32 from "auto", its default on a GPU, and with `dtype_fallback`. Weights of
-    "tf32" are fp32.
+    The batching handler may return to fp32 with `dtype_fallback` and with the dtype "auto", its default on a GPU. With
+    "tf32" the weights are in fp32.
     """
     if entry.handler != BATCHED:
         return entry.dtype

@@ -1,4 +1,4 @@
-"""Costs of a deployed stack next to those of a catalog, for `cohost diff` and the stack's outputs."""
+"""Costs of a deployed stack next to the costs of a catalog, for `cohost diff` and the stack's outputs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ FIRST_DEPLOY: Final = "CostFirstDeployUsd"
 NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION, FIRST_DEPLOY)
 
 START_HOURS: Final = Service().growth_s / 3600
-"""Hours from the decision to start a copy to its first answer."""
+"""Hours from the decision to start a copy of the inference component until the copy answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostLine:
-    """One cost output of the stack: its value as text, and the source of its figures."""
+    """One cost output of a catalog's stack: its value as text, and the source of its figures."""
 
     value: str
     description: str
 
 
 def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str, CostLine]:
-    """Return the cost outputs of a catalog's stack by name; an unknown cost is "unknown" with the reason.
+    """Return the cost outputs of a catalog's stack by name; a cost without a known price has the value "unknown".
 
-    An endpoint that scales to zero has one more: the cost of creating it, since that always starts a copy.
+    An endpoint that scales to zero has one more output: the cost of its deploy, since a deploy always starts a copy.
     """
     endpoint, design = catalog.endpoint, design_of(catalog)
     price = prices.find(region, endpoint.instance_type)
@@ -76,10 +76,10 @@ def _line(usd: float | None, times: tuple[float, float], description: str, *, di
 
 
 def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
-    """Return the cost outputs of a deployed stack; empty if there is no such stack yet.
+    """Return the cost outputs of a deployed stack by name; empty if the stack does not exist yet.
 
     Raises:
-        StackError: CloudFormation refuses, or cannot be reached.
+        StackError: CloudFormation refuses the call, or cannot be reached.
     """
     try:
         outputs = outputs_of(describe_stack(cloudformation, stack_name))
@@ -89,7 +89,7 @@ def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dic
 
 
 def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> list[tuple[str, str, str, str]]:
-    """Return a row per cost: its name, the value now, the value after, and the difference if both are known."""
+    """Return a row per cost output: its name, the deployed value, the catalog's value, and the difference."""
     rows = []
     for name, line in after.items():
         now = before.get(name, "not deployed")
@@ -98,7 +98,7 @@ def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> li
 
 
 def _difference(before: str, after: str) -> str:
-    """Return the change of the upper bound, with its sign."""
+    """Return the change of a cost's upper bound with its sign; "unknown" if a value is not a number."""
     try:
         change = _most(after) - _most(before)
     except ValueError:

@@ -1,8 +1,9 @@
-"""Ways to serve the encoders, with their measured rates, and the cost per million items of each.
+"""Designs, which are ways to serve the encoders, with their measured rates and costs per million items.
 
 Rates are items per second at batch 8 with the three multilingual encoders, texts of 512 tokens, us-east-1, 2026-08. The
-CPU design's instance type was not recorded; its price follows from its own figures: 4.20 USD x 27 items/s x 3600 s /
-1e6 = 0.408 USD per hour, which third-party copies of the price list give for ml.c5.2xlarge (8 vCPUs).
+CPU design's instance type was not recorded; its price follows from its measured cost and rate: 4.20 USD per million
+items x 27 items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give for
+ml.c5.2xlarge (8 vCPUs).
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ HOURS_PER_DAY: Final = 24.0
 
 INSTANCE_TAIL_HOURS: Final = MEASURED_INSTANCE_TAIL_S / 3600
 SCALE_IN_TAIL_HOURS: Final = Service().tail_s("concurrency") / 3600 + INSTANCE_TAIL_HOURS
-"""Hours without calls until the last copy is removed, and from then until its instance is gone."""
+"""Hours that an endpoint is billed after its last call: until its last copy is removed and the instance is gone."""
 
 CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the measured cost and rate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """A way to serve: instances of one type, and the items per second of one instance (None if not measured).
+    """A design: instances of one type, and the items per second of one instance (None if not measured).
 
-    `price` is used if the instance type is not known. With `scales_to_zero` only busy hours are billed, and
-    `idle_tail_hours` of idle time after those of each day.
+    `price`, if set, replaces the price list, for a design whose instance type is not known. With `scales_to_zero` a day
+    is billed for its busy hours and for `idle_tail_hours` after them.
     """
 
     name: str
@@ -61,7 +62,8 @@ class Design:
 class DesignCost:
     """The cost of a design in USD; None is unknown.
 
-    `per_million` is at full load; `per_million_busy` with the load in `busy_hours` per day only.
+    `per_million` is the cost of a million items at full load all day, `per_million_busy` at full load in the busy hours
+    of each day only.
     """
 
     design: Design
@@ -110,7 +112,7 @@ MEASURED_MODELS: Final = frozenset(
 
 
 def is_measured(catalog: Catalog) -> bool:
-    """Return True if the measured rate applies to these models on this type."""
+    """Return True if the measured rates apply to the catalog's models and instance type."""
     models = {entry.model_id for entry in catalog.models.values()}
     return catalog.endpoint.instance_type == ONE_ENDPOINT.instance_type and models <= MEASURED_MODELS
 
@@ -118,7 +120,8 @@ def is_measured(catalog: Catalog) -> bool:
 def design_of(catalog: Catalog) -> Design:
     """Return the catalog's own design; its rate is known only for the measured models and instance type.
 
-    With scaling it has the minimum of instances, but at least one, because one must serve while there are calls.
+    A catalog with scaling counts with its minimum of instances, but with at least one, because an instance must serve
+    while there are calls.
     """
     endpoint = catalog.endpoint
     least, _ = instance_bounds(catalog)
@@ -137,7 +140,7 @@ def design_of(catalog: Catalog) -> Design:
 
 
 def idle_tail_hours(scaling: Scaling | None) -> float:
-    """Return the billed hours after the last call: until the last copy is removed, and until its instance is gone."""
+    """Return the billed hours after the last call, until the last copy is removed and its instance is gone."""
     if scaling is None:
         return SCALE_IN_TAIL_HOURS
     given_up_s = Service().tail_s(scaling.metric) if scaling.idle_minutes is None else scaling.idle_minutes * 60
@@ -147,11 +150,11 @@ def idle_tail_hours(scaling: Scaling | None) -> float:
 def read_reports(path: Path) -> list[Design]:
     """Read the designs of a report file: the report.json of the load test, or one JSON object of another measurement.
 
-    The former gives one design per run, at batch 8 over all its models; the latter has `items_per_second`,
-    `instance_type` and `measured` (the date).
+    A report.json gives one design per run, with the rate at batch 8 over all models. Another measurement has the keys
+    `items_per_second`, `instance_type` and `measured` (the date).
 
     Raises:
-        PriceError: the file cannot be read, has neither form, or holds a rate that its own run marks as invalid.
+        PriceError: the file cannot be read, has neither form, or holds a run that is marked as invalid.
     """
     try:
         report: dict[str, Any] = json.loads(path.read_bytes())
@@ -185,7 +188,7 @@ def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
 
 
 def _of_run(run: Mapping[str, Any], path: Path) -> Design:
-    """Return the design of a load test run; its first headline covers all models, its rate all instances."""
+    """Return the design of a load test run, from its first headline, which covers all models and all instances."""
     record, target = run["record"], run["record"]["target"]
     if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
         raise PriceError(
@@ -211,7 +214,7 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
 
 
 def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float = HOURS_PER_DAY) -> DesignCost:
-    """Return the cost of a design in a region if it is busy for `busy_hours` of each day.
+    """Return the cost of a design in a region if the design serves calls for `busy_hours` of each day.
 
     Raises:
         PriceError: `busy_hours` is not above 0 and up to 24.
@@ -242,7 +245,7 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
 def compare(
     catalog: Catalog, prices: PriceList, region: str, *, busy_hours: float, reports: Sequence[Path] = ()
 ) -> list[DesignCost]:
-    """Return the costs of the catalog, of the measured designs, and of the user's own reports, in this order.
+    """Return the costs of the catalog's design, of the measured designs, and of the reports' designs, in this order.
 
     Raises:
         PriceError: `busy_hours` is out of range or a report cannot be read.
@@ -252,7 +255,7 @@ def compare(
 
 
 def _billed_hours(design: Design, busy_hours: float) -> float:
-    """Return the billed hours of one instance per month; scaled to zero, each day's work ends with one idle tail."""
+    """Return the billed hours of one instance per month; a design that scales to zero has one idle tail per day."""
     if not design.scales_to_zero:
         return HOURS_PER_MONTH
     return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 HOURS_PER_MONTH: Final = 730.0
-"""A twelfth of a year's hours, as in AWS's own calculator."""
+"""A twelfth of a year's hours, the same as in AWS's own calculator."""
 
 DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
 STALE_AFTER: Final = dt.timedelta(days=180)
@@ -35,7 +35,7 @@ _SNAPSHOT: Final = Path(__file__).with_name("sagemaker_hosting.json")
 
 
 class Price(BaseModel):
-    """The price of one instance type in one region, with the day it was read and where."""
+    """The price of one instance type in one region, with the day on which it was read, and its source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,12 +48,12 @@ class Price(BaseModel):
         return today - self.date > STALE_AFTER
 
     def __str__(self) -> str:
-        """Return the source of the price."""
+        """Return the source and the day of the price as text."""
         return f"{self.source}, {self.date}"
 
 
 class PriceList(BaseModel):
-    """Prices by region and instance type."""
+    """A price list: prices by region and instance type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,17 +62,17 @@ class PriceList(BaseModel):
     regions: dict[str, dict[str, Price]]
 
     def find(self, region: str, instance_type: str) -> Price | None:
-        """Return the price of a type in a region; None if it is unknown."""
+        """Return the price of an instance type in a region; None if the list does not have it."""
         return self.regions.get(region, {}).get(instance_type)
 
 
 def prices_path() -> Path:
-    """Return the path of the price list in use: COHOST_PRICES, else the snapshot that came with this version."""
+    """Return the path of the price list in use: the variable COHOST_PRICES, else the snapshot of this version."""
     return Path(os.environ.get("COHOST_PRICES") or _SNAPSHOT)
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Read a price list.
+    """Read a price list, by default the one in use.
 
     Raises:
         PriceError: the file cannot be read or has faults.
@@ -91,7 +91,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def write_prices(path: Path, prices: PriceList) -> None:
-    """Write a price list, sorted, one line per price, so that a price change shows as one line in a review.
+    """Write a sorted price list, one line per price, so that a price change shows as one line in a review.
 
     Raises:
         PriceError: the file cannot be written.
@@ -113,7 +113,7 @@ def write_prices(path: Path, prices: PriceList) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """The cost of instances of one type. `least` and `most` are the bounds of scaling; `price` None means unknown."""
+    """The bill for instances of one type: from `least` to `most` instances. `price` is None if it is unknown."""
 
     instance_type: str
     region: str
@@ -123,20 +123,20 @@ class Bill:
 
     @property
     def per_hour(self) -> tuple[float, float] | None:
-        """Return USD per hour with the fewest and with the most instances; None if the price is unknown."""
+        """Return the cost in USD per hour with the fewest and with the most instances; None if the price is unknown."""
         if self.price is None:
             return None
         return self.least * self.price.usd_per_hour, self.most * self.price.usd_per_hour
 
     @property
     def per_month(self) -> tuple[float, float] | None:
-        """Return USD for a month of 730 hours in which the endpoint exists, with or without calls."""
+        """Return the cost in USD of a month of 730 hours with the fewest and with the most instances, busy or not."""
         hour = self.per_hour
         return None if hour is None else (hour[0] * HOURS_PER_MONTH, hour[1] * HOURS_PER_MONTH)
 
 
 def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, most: int | None = None) -> Bill:
-    """Return the bill for `least` to `most` instances of a type in a region."""
+    """Return the bill for `least` to `most` instances of a type in a region; `most` None means `least`."""
     return Bill(
         instance_type=instance_type,
         region=region,
@@ -147,7 +147,7 @@ def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, 
 
 
 def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
-    """Return an amount, a range from least to most, or "unknown" as text."""
+    """Return an amount or a range of amounts as text; "unknown" for None."""
     if amounts is None:
         return UNKNOWN
     least, most = amounts if isinstance(amounts, tuple) else (amounts, amounts)
@@ -156,12 +156,12 @@ def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
 
 
 def today() -> dt.date:
-    """Return the day from which the age of prices counts: SOURCE_DATE_EPOCH's for repeatable builds, else today."""
+    """Return the day against which the age of prices counts: SOURCE_DATE_EPOCH, for repeatable builds, else today."""
     return now().date()
 
 
 def price_note(price: Price | None, region: str, instance_type: str, day: dt.date) -> str | None:
-    """Return a warning about a missing or old price; None if there is nothing to report."""
+    """Return a warning about a missing price or one over 180 days old; None if the price is in order."""
     refresh = f"cohost prices refresh --region {region}"
     if price is None:
         return f"no price of {instance_type} in {region} is known to this version; fix: {refresh}"
@@ -178,12 +178,12 @@ _UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
 
 
 def fetch_prices(client: Any, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
-    """Return a region's hosting prices for those of the given instance types that it offers.
+    """Return a region's hosting prices by instance type, for the given types that the region offers.
 
-    `client` is boto3's for "pricing".
+    `client` is boto3's client of the service "pricing".
 
     Raises:
-        PriceError: the API answers in an unknown form, or twice with different prices.
+        PriceError: the API's answer has an unknown form, or has two different prices of one type.
     """
     wanted = frozenset(instance_types)
     found: dict[str, float] = {}
@@ -203,7 +203,7 @@ def fetch_prices(client: Any, region: str, *, day: date, instance_types: Iterabl
 
 
 def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) -> PriceList:
-    """Return the list with a region's prices renewed; a type that was not fetched keeps its price.
+    """Return a price list with a region's prices renewed; a type without a fetched price keeps the old price.
 
     Raises:
         PriceError: nothing was fetched, so the list is unchanged.
@@ -239,7 +239,7 @@ def _product(text: str) -> Mapping[str, Any]:
 
 
 def _amount(product: Mapping[str, Any]) -> float | None:
-    """Return USD per hour of a product's on-demand terms; None for a product that is free or not sold by the hour."""
+    """Return a product's on-demand price in USD per hour; None if the product is free or not sold by the hour."""
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term.get("priceDimensions", {}).values():
             usd = dimension.get("pricePerUnit", {}).get("USD")

@@ -1,4 +1,4 @@
-"""The timing of a service as the replay assumes it: speed of a copy, times to start and to stop."""
+"""The timing of an endpoint that the simulation assumes: the speed of a copy, and its times to start and to stop."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ ALARM_PERIOD_S: Final = 60.0
 """Seconds in the period of the alarm on refused calls."""
 
 MEASURED_RATE: Final = 39.0
-"""Requests per second with eight callers of one text each: three encoders on one ml.g5.xlarge, 512 tokens, 2026-08."""
+"""Requests per second of three encoders on one ml.g5.xlarge: eight callers, one text of 512 tokens a call, 2026-08."""
 
 MEASURED_SERVICE_S: Final = 0.0497
-"""The p50 latency in seconds of a single caller, of the same measurement."""
+"""The p50 latency of a single caller in seconds, in the measurement of `MEASURED_RATE`."""
 
 MEASURED_WAKE_S: Final = 564.0
-"""Seconds from the first refused call to the first answer, measured by others on ml.g5.xlarge: 9 min 24 s."""
+"""Seconds from the first refused call to the first answer: 9 min 24 s, published by others for ml.g5.xlarge."""
 
 MEASURED_INSTANCE_TAIL_S: Final = 720.0
-"""Seconds from the removal of the last copy until its instance is gone, from the same source: 12 minutes."""
+"""Seconds from the removal of the last copy until its instance is gone: 12 minutes, from `MEASURED_WAKE_S`'s source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """The timing of a service, in seconds.
+    """The timing of an endpoint; all times are in seconds.
 
     `requests_per_second`: the highest rate of one copy, or of one instance of a multi-model endpoint.
     `service_s`: the latency of a single caller.
-    `wake_s`: from the first call refused at zero copies to the first answer, with the alarm's delay.
-    `start_s`: from any other scale-out decision until the new copy or instance answers; None: `wake_s` without the
-    alarm.
-    `idle_tail_s`: without a call until target tracking removes the last copy; None: the minutes of its alarm.
-    `instance_tail_s`: from removing a copy until its instance is gone and no longer billed; scale-to-zero only.
-    `call_timeout_s`: the longest that a call waits in an overloaded server; SageMaker ends it after 60 seconds.
-    `wake_timeout_s`: the longest that a waiting caller retries at zero copies.
+    `wake_s`: the time from the first call refused at zero copies to the first answer, with the alarm's delay.
+    `start_s`: the time from any other scale-out decision until the new copy or instance answers; None means `wake_s`
+    less the alarm's period.
+    `idle_tail_s`: the time without a call until target tracking removes the last copy; None means the minutes after
+    which the low alarm of target tracking enters ALARM.
+    `instance_tail_s`: the time from removing a copy until its instance is no longer billed; scale-to-zero only.
+    `call_timeout_s`: the longest wait of a call in an overloaded server; SageMaker ends a call after 60 seconds.
+    `wake_timeout_s`: the longest time for which a waiting caller retries at zero copies.
     """
 
     requests_per_second: float = MEASURED_RATE
@@ -53,10 +54,11 @@ class Service:
     wake_timeout_s: float = 900.0
 
     def __post_init__(self) -> None:
-        """Reject impossible figures.
+        """Reject impossible timings.
 
         Raises:
-            SimulationError: a figure is not above 0 (some may be 0), or `wake_s` is shorter than the alarm's period.
+            SimulationError: a value is not above 0 (`start_s`, `instance_tail_s` and `wake_timeout_s` may be 0), or
+                `wake_s` is shorter than the alarm's period.
         """
         least = {"start_s": 0, "instance_tail_s": 0, "wake_timeout_s": 0, "wake_s": ALARM_PERIOD_S}
         for name, value in vars(self).items():
@@ -73,7 +75,7 @@ class Service:
         return self.wake_s - ALARM_PERIOD_S if self.start_s is None else self.start_s
 
     def tail_s(self, metric: Metric) -> float:
-        """Return the seconds without a call until target tracking removes the last copy."""
+        """Return the seconds without a call until target tracking of this metric removes the last copy."""
         if self.idle_tail_s is not None:
             return self.idle_tail_s
         return TAIL_MINUTES[metric] * 60.0

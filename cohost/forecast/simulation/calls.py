@@ -1,4 +1,4 @@
-"""The outcome of calls: answered, delayed by a cold start, refused, timed out; and their latency."""
+"""The calls of a replay: their queue, and counts of calls answered, delayed by a cold start, refused and timed out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 SHARES: Final = 1000
-"""Utilisation is counted in thousandths."""
+"""The number of parts of a utilisation of 1; utilisation is counted in thousandths."""
 
 _POINTS: Final = 5
 _SAME_S: Final = 0.1
@@ -20,7 +20,10 @@ _SAME_S: Final = 0.1
 
 @dataclass
 class Cohort:
-    """Calls that arrived evenly between two seconds; `waking` calls found no copy, or wait behind such calls."""
+    """Waiting calls that arrived evenly between the seconds `first` and `last` of a trace.
+
+    `waking` calls found no copy of the inference component, or wait behind such calls.
+    """
 
     calls: int
     first: float
@@ -28,7 +31,7 @@ class Cohort:
     waking: bool
 
     def take(self, calls: int) -> tuple[float, float]:
-        """Remove the oldest calls, and return the arrival times of the first and the last of them."""
+        """Remove the oldest calls, and return the arrival times, in seconds, of the first and the last removed call."""
         share = calls / self.calls
         first, last = self.first, self.first + (self.last - self.first) * share
         self.calls -= calls
@@ -38,40 +41,40 @@ class Cohort:
 
 @dataclass
 class Tally:
-    """Counts of calls by their end, and their times."""
+    """Counts of a replay's calls by outcome, and of their waits. `delayed` calls were answered after a cold start."""
 
     answered: int = 0
     delayed: int = 0
     refused: int = 0
     timed_out: int = 0
     steady: Counter[int] = field(default_factory=Counter)
-    """Calls answered without a backlog, by the utilisation of the copies in thousandths."""
+    """The number of calls answered without a backlog, by the utilisation of the copies in thousandths."""
     waits: Counter[float] = field(default_factory=Counter)
-    """Calls answered behind a backlog, by seconds of waiting, in tenths of a second."""
+    """The number of calls answered behind a backlog, by their wait in seconds, rounded to tenths."""
     delays: Counter[float] = field(default_factory=Counter)
-    """The part of these calls that waited for a cold start."""
+    """The number of calls answered after a cold start, by their wait in seconds; `waits` has these calls too."""
     lost: Counter[int] = field(default_factory=Counter)
-    """Refused and timed-out calls by minute."""
+    """Refused and timed-out calls, by minute of the trace."""
     late: Counter[int] = field(default_factory=Counter)
-    """Calls that waited for a cold start, by the minute of their answer."""
+    """Calls that waited for a cold start, by the minute of the trace in which they were answered."""
 
     def steadily(self, calls: int, utilisation: float) -> None:
-        """Count calls that were answered without a backlog."""
+        """Count calls that were answered without a backlog, at this utilisation (0 to 1) of the copies."""
         self.answered += calls
         self.steady[round(utilisation * SHARES)] += calls
 
     def refuse(self, calls: int, now: float) -> None:
-        """Count calls that found no copy and did not wait, or whose callers gave up, by `now`."""
+        """Count calls that were refused by `now`: they found no copy and did not wait, or their callers gave up."""
         self.refused += calls
         self.lost[_minute_before(now)] += calls
 
     def time_out(self, calls: int, now: float) -> None:
-        """Count calls that had waited in a server for too long by `now`."""
+        """Count calls that timed out in an overloaded server by `now`."""
         self.timed_out += calls
         self.lost[_minute_before(now)] += calls
 
     def wait(self, calls: int, first: float, last: float, *, waking: bool, now: float) -> None:
-        """Count calls answered by `now` whose waits are spread evenly between `first` and `last`."""
+        """Count calls answered by `now` whose waits are spread evenly between `first` and `last` seconds."""
         self.answered += calls
         if waking:
             self.delayed += calls
@@ -86,16 +89,16 @@ class Tally:
 
 
 def _minute_before(now: float) -> int:
-    """Return the minute that ends at a time, or that contains it."""
+    """Return the number of the minute that ends at the second `now` of a trace, or that contains this second."""
     return max(0, math.ceil(now / 60) - 1)
 
 
 class CallQueue:
-    """The queue of waiting calls, first in first out.
+    """The queue of a replay's waiting calls, first in first out.
 
-    With `patient` callers, a call at zero copies waits for one up to the wake time-out, and so do the calls behind it;
-    otherwise it is refused. In an overloaded server a call waits up to the call time-out; a call that would wait longer
-    is timed out at once and takes no capacity.
+    With `patient` callers, a call at zero copies, and each call behind it, waits for a copy up to the wake time-out;
+    without, the call is refused. In an overloaded server a call waits up to the call time-out; a call that would wait
+    longer is timed out at once and takes no capacity.
     """
 
     def __init__(self, service: Service, tally: Tally, *, patient: bool) -> None:
@@ -107,7 +110,7 @@ class CallQueue:
         self.backlog = 0
 
     def pass_time(self, start: float, end: float, arriving: int, copies: int) -> int:
-        """Let calls arrive evenly and copies serve them; return the number of calls given to the copies."""
+        """Let calls arrive evenly between two seconds and copies serve them; return the calls given to the copies."""
         if copies == 0:
             self._arrive_without_copies(start, end, arriving)
             return 0
@@ -138,7 +141,7 @@ class CallQueue:
             self.backlog += calls
 
     def _serve(self, start: float, end: float, room: float) -> int:
-        """Serve the oldest calls, evenly over the time."""
+        """Serve the oldest waiting calls evenly between two seconds, up to `room` calls; return their number."""
         self._credit += room
         can = min(int(self._credit), self.backlog)
         left, done = can, 0
@@ -157,7 +160,7 @@ class CallQueue:
         return can
 
     def _give_up(self, now: float) -> None:
-        """Refuse the waiting calls whose callers have retried for too long."""
+        """Refuse the waiting calls whose callers have retried for longer than the wake time-out."""
         oldest = now - self._service.wake_timeout_s
         while self._cohorts and self._cohorts[0].waking and self._cohorts[0].first < oldest:
             cohort = self._cohorts[0]
@@ -173,7 +176,7 @@ class CallQueue:
             self._cohorts.popleft()
 
     def _time_out(self, copies: int, now: float) -> None:
-        """Time out the youngest calls of a backlog that would wait for too long."""
+        """Time out the youngest calls of a backlog, which would wait for longer than the call time-out."""
         room = int(self._service.call_timeout_s * copies * self._service.requests_per_second)
         excess = self.backlog - room
         while excess > 0 and self._cohorts and not self._cohorts[-1].waking:

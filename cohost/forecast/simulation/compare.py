@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Callers(StrEnum):
-    """The behaviour of a caller while no copy runs: the call fails at once, it waits, or both are compared."""
+    """The behaviour of callers while no copy runs: their calls fail at once, they wait, or both are compared."""
 
     FAIL = "fail"
     WAIT = "wait"
@@ -30,10 +30,10 @@ class Callers(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One line of a comparison. `settings` are the values that a sweep varies, by key.
+    """One line of a comparison: the outcome of a replay with one combination of settings.
 
-    `efficient` (Pareto-optimal): no other line with the same kind of callers is cheaper, or as cheap, and serves more
-    calls at once.
+    `settings` has the values that a sweep varies, by key of the catalog's scaling. `efficient` (Pareto-optimal) is True
+    if no other line with the same kind of callers costs and loses no more, and one of the two less.
     """
 
     settings: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Result:
 
     @property
     def design(self) -> str:
-        """Return the topology and the callers' behaviour at zero copies, as text."""
+        """Return the line's topology and its callers' behaviour at zero copies, as text."""
         if self.outcome.rules.topology == MULTI_MODEL:
             return MULTI_MODEL
         return f"{self.outcome.rules.topology}, {'wait' if self.outcome.patient else 'fail'}"
@@ -50,7 +50,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All results for one trace, with the price of an instance."""
+    """All results for one trace. `swept` has the keys of the settings with several values."""
 
     trace: Trace
     service: Service
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Return the price of an instance; None if it is unknown."""
+        """Return the price of one instance in USD per hour; None if it is unknown."""
         return None if self.price is None else self.price.usd_per_hour
 
     def of_first_settings(self) -> list[Result]:
@@ -82,8 +82,9 @@ def replay_all(
 ) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
     """Yield the outcome of each combination of settings, one topology and kind of caller after another.
 
-    Combinations that differ only in settings that a topology does not read are equal for it; they are yielded once,
-    without those settings. The callers' behaviour at zero copies makes no difference to a multi-model endpoint.
+    Combinations that differ only in settings that a topology does not read are equal for this topology. They are
+    yielded once, without the unread settings. The callers' behaviour at zero copies makes no difference to a
+    multi-model endpoint.
     """
     seen: set[Rules] = set()
     for settings, both in combinations:
@@ -107,7 +108,7 @@ def marked(outcomes: Sequence[tuple[Mapping[str, Any], Outcome]]) -> list[Result
 
 
 def _beats(other: Outcome, one: Outcome) -> bool:
-    """Return True if `other`, with the same kind of callers, costs and loses no more, and one of them less."""
+    """Return True if `other` has the same kind of callers, costs and loses no more than `one`, and one of both less."""
     if MULTI_MODEL not in {other.rules.topology, one.rules.topology} and other.patient != one.patient:
         return False
     theirs, own = ((x.instance_hours, x.unserved_share) for x in (other, one))

@@ -1,4 +1,4 @@
-"""The results of a replay: copies over time, the instances billed for them, and the figures that a reader compares."""
+"""The results of a replay: copies over time, the instances billed for them, and costs, losses and latencies."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 Steps = list[tuple[float, int]]
-"""A number over time: each entry applies from its second on."""
+"""A number over time: pairs of a second of the trace and the number that applies from this second on."""
 
 
 @dataclass
 class Fleet:
-    """Copies of a component, or instances of a multi-model endpoint.
+    """The capacity of a replayed endpoint: copies of an inference component, or instances of a multi-model endpoint.
 
-    `serving` answer calls; `starting` holds the seconds at which the others become ready. Both count as desired
-    capacity and are billed.
+    `serving` copies answer calls; `starting` holds the seconds at which the other copies become ready. Both count as
+    desired capacity and are billed.
     """
 
     serving: int
@@ -40,21 +40,21 @@ class Fleet:
     desired_steps: Steps = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Record the initial state."""
+        """Record the initial number of copies."""
         self._note(0.0)
 
     @property
     def desired(self) -> int:
-        """Return the capacity that scaling requested."""
+        """Return the capacity that scaling requested: serving and starting copies."""
         return self.serving + len(self.starting)
 
     def grow(self, count: int, now: float, ready: float) -> None:
-        """Start more copies, which serve from `ready` on."""
+        """Start `count` more copies, which serve from the second `ready` on."""
         self.starting = sorted([*self.starting, *[ready] * count])
         self._note(now)
 
     def settle(self, now: float) -> int:
-        """Let the copies that are ready by now serve, and return their number."""
+        """Let the starting copies that are ready by `now` serve, and return their number."""
         ready = bisect_right(self.starting, now)
         if ready:
             del self.starting[:ready]
@@ -63,7 +63,7 @@ class Fleet:
         return ready
 
     def shrink(self, count: int, now: float) -> None:
-        """Remove copies: starting ones before serving ones, the last requested first."""
+        """Remove `count` copies: starting copies first, the last requested of them first, then serving copies."""
         unborn = min(count, len(self.starting))
         del self.starting[len(self.starting) - unborn :]
         self.serving -= count - unborn
@@ -75,10 +75,10 @@ class Fleet:
 
 
 def billed_steps(desired: Sequence[tuple[float, int]], per_instance: int, tail_s: float) -> Steps:
-    """Return the instances billed over time for the desired copies.
+    """Return the number of billed instances over time for the desired copies over time.
 
-    An instance that is no longer needed is billed for `tail_s` more; copies that are requested again in that time reuse
-    it.
+    An instance that is no longer needed is billed for `tail_s` more seconds; copies that are requested within these
+    seconds reuse the instance.
     """
     leaving: list[float] = []
     steps: Steps = []
@@ -97,7 +97,7 @@ def billed_steps(desired: Sequence[tuple[float, int]], per_instance: int, tail_s
 
 
 def _leave(steps: Steps, leaving: list[float], needed: int, *, until: float) -> None:
-    """Remove the instances whose tail has ended by `until`."""
+    """Remove the instances that are no longer billed at the second `until`."""
     while leaving and leaving[0] <= until:
         gone = leaving.pop(0)
         _step(steps, gone, needed + len(leaving))
@@ -111,7 +111,7 @@ def _step(steps: Steps, at: float, value: int) -> None:
 
 
 def area(steps: Sequence[tuple[float, int]], end: float) -> float:
-    """Return the integral of the number over time up to `end`: instances as instance-seconds."""
+    """Return the integral of a number over time up to the second `end`; of instances, this is instance-seconds."""
     ends = [at for at, _ in steps[1:]] + [end]
     return sum(value * max(0.0, min(until, end) - at) for (at, value), until in zip(steps, ends, strict=True))
 
@@ -123,7 +123,11 @@ _HIGHEST: Final = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of one replay. `patient`: callers waited for a cold start. `serving`, `desired`: copies by second."""
+    """The result of one replay.
+
+    `patient`: True if callers waited for a cold start. `unanswered`: the calls that still waited at the trace's end.
+    `grown`, `shrunk`: the number of scale-outs and scale-ins. `serving`, `desired`: copies over time.
+    """
 
     trace: Trace
     rules: Rules
@@ -139,7 +143,7 @@ class Outcome:
 
     @cached_property
     def instances(self) -> Steps:
-        """Return the billed instances, by second."""
+        """Return the number of billed instances over time."""
         tail = self.service.instance_tail_s if self.rules.topology == SCALE_TO_ZERO else 0.0
         return billed_steps(self.desired, self.rules.per_instance, tail)
 
@@ -150,27 +154,30 @@ class Outcome:
 
     @property
     def hours_per_day(self) -> float:
-        """Return the instance hours of an average day."""
+        """Return the billed instance hours of an average day."""
         return self.instance_hours / self.trace.days
 
     def per_day(self, usd_per_hour: float | None) -> float | None:
-        """Return USD per average day; None if the price is unknown."""
+        """Return the cost of an average day in USD; None if the price is unknown."""
         return None if usd_per_hour is None else self.hours_per_day * usd_per_hour
 
     def per_month(self, usd_per_hour: float | None) -> float | None:
-        """Return USD for a month of 730 hours; None if the price is unknown."""
+        """Return the cost of a month of 730 hours in USD; None if the price is unknown."""
         day = self.per_day(usd_per_hour)
         return None if day is None else day * DAYS_PER_MONTH
 
     @property
     def unserved_share(self) -> float:
-        """Return the share of calls that were refused, timed out, or delayed by a cold start; 0 without calls."""
+        """Return the share of calls that were not served at once; 0 without calls.
+
+        These calls were refused, timed out, were delayed by a cold start, or still waited at the trace's end.
+        """
         tally = self.tally
         return (tally.refused + tally.timed_out + tally.delayed + self.unanswered) / max(1, self.trace.calls)
 
     @cached_property
     def latency_s(self) -> Mapping[int, float] | None:
-        """Return percentiles of the time to an answer, cold starts included; None if nothing was answered."""
+        """Return percentiles of the seconds to an answer, cold starts included; None if no call was answered."""
         times: Counter[float] = Counter()
         for utilisation, calls in self.tally.steady.items():
             _add_steady(times, min(utilisation / SHARES, _HIGHEST), calls, self.service)
@@ -180,12 +187,16 @@ class Outcome:
 
     @cached_property
     def delay_s(self) -> Mapping[int, float] | None:
-        """Return percentiles of the wait of calls that waited for a cold start; None if there were none."""
+        """Return percentiles of the seconds that delayed calls waited; None if no call waited for a cold start."""
         return _quantiles(self.tally.delays)
 
 
 def _add_steady(times: Counter[float], utilisation: float, calls: int, service: Service) -> None:
-    """Spread calls over the waits of a queue with random arrivals (M/M/1): none, or exponential ones."""
+    """Add the times to an answer of calls that met no backlog.
+
+    The waits are those of a queue with random arrivals (M/M/1): a share of the calls waits not at all, the rest for
+    exponentially distributed times.
+    """
     times[service.service_s] += calls * (1 - utilisation)  # type: ignore[assignment]
     mean = 1 / (service.requests_per_second * (1 - utilisation))
     for index in range(_TAIL_POINTS):
@@ -194,7 +205,7 @@ def _add_steady(times: Counter[float], utilisation: float, calls: int, service: 
 
 
 def _quantiles(times: Mapping[float, float]) -> dict[int, float] | None:
-    """Return percentiles of weighted values: the smallest value that at least that share does not exceed."""
+    """Return percentiles of weighted values; the n-th is the smallest value that n % of the weight does not exceed."""
     total = sum(times.values())
     if not total:
         return None

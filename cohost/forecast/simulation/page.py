@@ -1,7 +1,7 @@
-"""The output of a comparison: rows of a table, JSON, plots, and one HTML page.
+"""The output of a comparison of scaling settings: rows of tables, JSON, plots, and one HTML page.
 
-The plots show traffic, copies and lost calls over time, and cost against calls not served at once. The page is
-self-contained: no script, no font, no request.
+The plots show traffic, copies and lost calls over time, and cost against calls not served at once. The page is one file
+without scripts, fonts or requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HUNDREDTH, _MINUTE = 0.0001, 60.0
 
 
 def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Return title, columns and rows of three tables: costs, calls not served at once, latencies."""
+    """Return title, columns and rows of a comparison's tables: costs, calls not served at once, and latencies."""
     names = ("design", *([", ".join(comparison.swept).replace("_", " ")] if comparison.swept else []))
     kinds: tuple[tuple[str, tuple[str, ...], Callable[[Result], tuple[str, ...]]], ...] = (
         ("What it costs", COST_COLUMNS, lambda result: _costs(result.outcome, comparison.usd_per_hour)),
@@ -49,14 +49,14 @@ def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tupl
 
 
 def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
-    """Return the design, and the swept settings in one cell; a star marks Pareto-optimal lines of a sweep."""
+    """Return the first cells of a line: its design and its swept settings; a star marks it as Pareto-optimal."""
     star = " *" if result.efficient and comparison.swept else ""
     swept = ", ".join(setting(result.settings.get(name)) for name in comparison.swept)
     return (result.design + star, swept) if comparison.swept else (result.design,)
 
 
 def setting(value: object) -> str:
-    """Return the value of a setting as text; a dash for None."""
+    """Return the value of a scaling setting as text; a dash for None."""
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -78,7 +78,7 @@ def _latencies(outcome: Outcome) -> tuple[str, ...]:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a part of all calls in percent."""
+    """Return a part of a whole in percent, as text."""
     if not part:
         return "0"
     percent = part / whole
@@ -86,7 +86,7 @@ def share(part: int, whole: int) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time in a readable unit; a dash for None."""
+    """Return a number of seconds as text, in ms, seconds or minutes; a dash for None."""
     if value is None:
         return "-"
     if value < 1:
@@ -97,7 +97,7 @@ def seconds(value: float | None) -> str:
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """Return the whole comparison as JSON data: times in seconds, money in USD, None for unknown values."""
+    """Return a comparison as data for JSON: times in seconds, money in USD, None for unknown values."""
     trace, price = comparison.trace, comparison.price
     return {
         "trace": {"name": trace.name, "start": trace.start.isoformat(), "days": trace.days, "calls": trace.calls},
@@ -144,7 +144,7 @@ def _percentiles(found: Mapping[int, float] | None) -> dict[str, float] | None:
 
 
 def notes(comparison: Comparison) -> Sequence[str]:
-    """Return the assumptions behind the figures, one sentence each."""
+    """Return the assumptions behind a comparison's figures as lines of text."""
     service, price = comparison.service, comparison.price
     cost = UNKNOWN if price is None else f"{price.usd_per_hour:g} USD an hour ({price})"
     length = f"{comparison.trace.days:g} days from {comparison.trace.start:%Y-%m-%d %H:%M} UTC"
@@ -168,7 +168,7 @@ _NICE_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, _DAY, 2 * _
 
 
 def plots_of(comparison: Comparison) -> list[Plot]:
-    """Return all plots in reading order; those over time show the first combination of a sweep's settings."""
+    """Return all plots in reading order; a plot over time shows the first combination of a sweep's settings."""
     bins = _Bins(comparison.trace)
     results = comparison.of_first_settings()
     copies = [_copies(result, colour, bins) for colour, result in enumerate(results)]
@@ -177,7 +177,7 @@ def plots_of(comparison: Comparison) -> list[Plot]:
 
 
 class _Bins:
-    """Equal stretches of a trace, few enough to draw."""
+    """The equal stretches of whole minutes, 480 at most, into which a trace is divided for plots."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -187,12 +187,12 @@ class _Bins:
         self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
 
     def chart(self, values: Sequence[float], title: str, label: str) -> Chart:
-        """Return a chart over time, in minutes from the start, whose y axis holds the values."""
+        """Return an empty chart over the trace's minutes whose y axis holds all values."""
         time = Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
         return Chart(time, Axis.over(values, title), label, self.names())
 
     def names(self) -> list[tuple[float, str]]:
-        """Return labels of days or hours along the axis, as many as fit."""
+        """Return the labels of the time axis, days or hours, each with its minute of the trace."""
         hours = len(self._trace.counts) / 60
         step = next((nice for nice in _NICE_HOURS if hours / nice <= _MOST_NAMES), _NICE_HOURS[-1])
         start = self._trace.start
@@ -203,20 +203,20 @@ class _Bins:
         return [(at, name) for at, name in places if 0 <= at < len(self._trace.counts)]
 
     def sums(self, by_minute: Mapping[int, int]) -> list[float]:
-        """Return the average calls per minute in each stretch."""
+        """Return the average calls per minute in each stretch, from calls by minute."""
         sums = [0.0] * self.count
         for minute, calls in by_minute.items():
             sums[min(minute // self.minutes, self.count - 1)] += calls / self.minutes
         return sums
 
     def extremes(self) -> tuple[list[float], list[float], list[float]]:
-        """Return the quietest minute, the mean, and the busiest minute of each stretch."""
+        """Return the calls of each stretch's quietest minute, of its average minute, and of its busiest minute."""
         counts, width = self._trace.counts, self.minutes
         parts = [counts[index * width : (index + 1) * width] for index in range(self.count)]
         return [float(min(p)) for p in parts], [sum(p) / len(p) for p in parts], [float(max(p)) for p in parts]
 
     def means(self, steps: Steps) -> list[float]:
-        """Return the mean of a number over time in each stretch."""
+        """Return the mean in each stretch of a number over time."""
         width, sums = self.minutes * 60.0, [0.0] * self.count
         end = width * self.count
         for (at, number), (until, _) in pairwise([*steps, (end, 0)]):
@@ -249,7 +249,7 @@ def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
 
 
 def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
-    """Plot unanswered and late calls; a design without any is left out."""
+    """Plot refused, timed-out and delayed calls over time; a design without such calls is left out."""
     found: list[tuple[str, int, list[float], bool]] = []
     for colour, result in enumerate(results):
         tally = result.outcome.tally
@@ -267,7 +267,7 @@ def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
 
 
 def _trade(comparison: Comparison) -> Plot:
-    """Plot cost against the share of calls that were refused or delayed, one point per line of the sweep."""
+    """Plot cost against the share of calls that were not served at once, one point per line of a sweep."""
     price = comparison.usd_per_hour
     unit, factor = ("instance hours a day", 1.0) if price is None else ("USD a day", price)
     points = [(100 * r.outcome.unserved_share, r.outcome.hours_per_day * factor, r) for r in comparison.results]
@@ -296,7 +296,7 @@ def _length(minutes: int) -> str:
 
 
 def page(comparison: Comparison) -> str:
-    """Return the whole page, in the style of the report."""
+    """Return the HTML page of a comparison, in the style of the load test's report."""
     star = "A star marks Pareto-optimal lines: no other line is cheaper, or as cheap, and serves more calls at once."
     text = frame.paragraphs(*notes(comparison), star if comparison.swept else "")
     grids = (frame.table(Table(*table)) for table in tables(comparison))

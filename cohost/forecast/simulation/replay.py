@@ -1,7 +1,7 @@
-"""The replay: a trace's calls against a fleet that scales, minute by minute.
+"""The replay of a trace's calls against an endpoint that scales, minute by minute.
 
 The calls of a minute arrive evenly. CloudWatch receives a metric at the end of a period: one minute, or ten seconds if
-concurrency is tracked. Minutes without changes and without waiting calls are processed as a whole.
+the metric is concurrency. Minutes without changes of capacity and without waiting calls are processed as a whole.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 _MINUTE: Final = 60
 
 _HIGHEST_STEADY: Final = 0.99
-"""Above this utilisation a queue does not settle within minutes, so the wait is capped at its value here."""
+"""The utilisation above which a queue does not settle within minutes; waits are capped at their value here."""
 
 Bounds = tuple[float, int, int]
-"""From a second on: the least and the most capacity."""
+"""The bounds of scaling from a time on: the second of the trace, the least and the most capacity."""
 
 
 def replay(
     trace: Trace, rules: Rules, service: Service, *, patient: bool = False, bounds: Iterable[Bounds] = ()
 ) -> Outcome:
-    """Return the outcome of a trace's calls after a deploy, and the fleet that served them.
+    """Return the outcome of a trace's calls to an endpoint that was just deployed.
 
-    `patient`: true if callers that find no copy wait for one; otherwise their calls are refused. `bounds`: those that a
-    schedule sets, in order of time.
+    `patient`: True if callers that find no copy wait for a copy; otherwise their calls are refused. `bounds`: the
+    bounds of scaling that a schedule sets, in order of time.
     """
     return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
 
@@ -64,7 +64,7 @@ class _Replay:
         self._first_refused: float | None = None
 
     def run(self) -> Outcome:
-        """Replay the whole trace."""
+        """Return the outcome of the whole trace."""
         fleet, queue = self._fleet, self._queue
         for minute, calls in enumerate(self._trace.counts):
             while self._bounds and self._bounds[0][0] <= minute * 60.0:
@@ -90,7 +90,7 @@ class _Replay:
         )
 
     def _take_whole(self, minute: int, calls: int) -> bool:
-        """Serve a minute without changes and without waiting calls; return False for any other minute."""
+        """Serve a minute as a whole; return False if capacity changes in the minute or calls wait."""
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
@@ -108,7 +108,7 @@ class _Replay:
         return True
 
     def _concurrent(self, calls_per_second: float, utilisation: float) -> float:
-        """Return the concurrent calls without a backlog: Little's law with the mean wait of random arrivals."""
+        """Return the number of concurrent calls without a backlog, by Little's law for random arrivals (M/M/1)."""
         utilisation = min(utilisation, _HIGHEST_STEADY)
         wait = utilisation / (self._service.requests_per_second * (1 - utilisation))
         return calls_per_second * (self._service.service_s + wait)
@@ -121,7 +121,7 @@ class _Replay:
             self._take_period(start, start + length, _arrived(calls, second + length) - _arrived(calls, second))
 
     def _take_period(self, start: float, end: float, calls: int) -> None:
-        """Serve one period of the metric, split at the times when copies become ready."""
+        """Serve the calls of one period of the metric, split at the times when starting copies become ready."""
         fleet, queue = self._fleet, self._queue
         served_throughout = bool(fleet.serving)
         before, given, arrived, at = queue.backlog, 0, 0, start
@@ -138,7 +138,7 @@ class _Replay:
             self._measure(given, (before + queue.backlog) / 2, end - start, end)
 
     def _measure(self, given: int, backlog: float, seconds: float, now: float) -> None:
-        """Pass the period's value of the metric to the scaler."""
+        """Pass the tracked metric's value of one period to the scaler."""
         serving = self._fleet.serving
         total = given * 60 / seconds
         if self._period < _MINUTE:
@@ -148,7 +148,7 @@ class _Replay:
             self._scaler.track(total, now)
 
     def _end_minute(self, calls: int, now: float) -> None:
-        """Make the decisions of each minute's end: cold start, and scale-in after idle time."""
+        """Apply the scaling that happens only at a minute's end: cold starts, and scale-in after idle time."""
         fleet, scaler = self._fleet, self._scaler
         if calls:
             scaler.idle_since = now
@@ -163,5 +163,5 @@ class _Replay:
 
 
 def _arrived(calls: int, second: int) -> int:
-    """Return the number of a minute's calls that have arrived by a second of it."""
+    """Return the number of calls that have arrived by this second of a minute, of `calls` in the whole minute."""
     return math.floor(calls * second / 60 + 0.5)

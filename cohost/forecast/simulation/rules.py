@@ -1,4 +1,4 @@
-"""The scaling settings of a replay: the catalog's, with overrides, and the times at which scheduled entries fire."""
+"""The scaling settings of a replay: the catalog's settings with overrides, and the times of scheduled scaling."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TOPOLOGIES: Final = (MULTI_MODEL, SCALE_TO_ZERO)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The scaling of one topology, in the catalog's names; `start` is its capacity after the deploy, which is never 0.
+    """The scaling settings of one topology, by the keys of the catalog's `scaling`.
 
-    `tracking_scales_in`: true if target tracking also scales in. `per_instance`: copies that share an instance, since
-    each takes one GPU.
+    `start`: the capacity after the deploy, which is never 0. `tracking_scales_in`: True if target tracking also scales
+    in. `per_instance`: the number of copies that share an instance, since each copy takes one GPU.
     """
 
     topology: str
@@ -57,10 +57,10 @@ def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[t
 
     `overrides` holds values by the name of a scaling key; several values are a sweep. All other values are the
     catalog's. A catalog without scaling keeps its number of instances. The minimum of a multi-model endpoint is 1 or
-    more; that of scale-to-zero is 0 if the catalog's minimum belongs to the other topology.
+    more. The minimum of a scale-to-zero endpoint is 0 if the catalog's minimum belongs to the other topology.
 
     Raises:
-        SimulationError: a value is not allowed, or contradicts another; or there are over 500 combinations.
+        SimulationError: a value is not allowed or contradicts another value, or there are over 500 combinations.
     """
     combinations = [dict(zip(overrides, values, strict=True)) for values in product(*overrides.values())]
     if len(combinations) > MOST_SETTINGS:
@@ -85,9 +85,9 @@ def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
 
 
 def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scaling:
-    """Return the settings of a topology: the catalog's, with the chosen values in their place."""
+    """Return the scaling settings of a topology: the catalog's settings, replaced by the chosen values."""
     stated = _catalog_settings(catalog)
-    # What a catalog tracks by default belongs to its topology; the other one has its own.
+    # Each topology has its own default of metric and target, so the other topology does not take over the catalog's.
     if stated.items() >= TRACKED_BY_DEFAULT[catalog.endpoint.topology].items() and not {"metric", "target"} & {*chosen}:
         stated = {**stated, **TRACKED_BY_DEFAULT[topology]}
     if "metric" in chosen and "target" not in chosen and chosen["metric"] != stated["metric"]:
@@ -120,7 +120,11 @@ def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
 
 
 def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
-    """Return the capacity after the deploy, once settings and topology are checked against each other."""
+    """Return the capacity after the deploy, and check the settings against the topology.
+
+    Raises:
+        SimulationError: the settings do not fit the topology.
+    """
     given = catalog.endpoint
     initial = given.initial_instance_count if given.topology == MULTI_MODEL else given.copy_count
     start = min(max(initial, scaling.min, 1), max(scaling.max, 1))
@@ -142,7 +146,10 @@ def _refusal(faults: Iterable[CatalogError], above: str = "") -> SimulationError
 
 
 def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]]:
-    """Yield the bounds that a schedule sets in a trace, by second; a bound that an entry leaves out is unchanged."""
+    """Yield the bounds that the rules' schedule sets in a trace: the second, the least and the most capacity.
+
+    A bound that an entry of the schedule leaves out is unchanged.
+    """
     least, most = rules.min, rules.max
     times = [(at, index) for index, entry in enumerate(rules.schedule) for at in due(entry, trace)]
     for at, index in sorted(times):
@@ -153,7 +160,7 @@ def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]
 
 
 def due(entry: ScheduledScaling, trace: Trace) -> Iterator[float]:
-    """Yield the seconds of a trace at which an entry fires; a rate counts from the trace's start, as from a deploy."""
+    """Yield the seconds of a trace at which an entry of the schedule fires; a rate counts from the trace's start."""
     start = trace.start.timestamp()
     at = next_time(entry.cron, entry.timezone, start - 1, start=start)
     while at is not None and at < start + trace.seconds:

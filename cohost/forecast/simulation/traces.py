@@ -1,4 +1,4 @@
-"""Traffic as calls per minute, from a file or generated.
+"""Traces: traffic as calls per minute, from a file or generated.
 
 A file is CSV or JSON lines, with counts by time or one time per request. Generated traffic follows typical patterns of
 services, with randomness in each minute.
@@ -30,7 +30,7 @@ MOST_MINUTES: Final = 5 * 366 * MINUTES_PER_DAY
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """Calls in each minute from `start` on, which is a whole minute in UTC; `name` states their source."""
+    """A trace: the number of calls in each minute from `start` on, a whole minute in UTC; `name` is its source."""
 
     name: str
     start: dt.datetime
@@ -38,27 +38,28 @@ class Trace:
 
     @property
     def calls(self) -> int:
-        """Return the number of calls."""
+        """Return the number of calls in the whole trace."""
         return sum(self.counts)
 
     @property
     def days(self) -> float:
-        """Return the length in days."""
+        """Return the length of the trace in days."""
         return len(self.counts) / MINUTES_PER_DAY
 
     @property
     def seconds(self) -> float:
-        """Return the length in seconds."""
+        """Return the length of the trace in seconds."""
         return float(len(self.counts) * MINUTE)
 
 
 def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) -> Trace:
-    """Return a trace of counts by time (seconds since 1970), each over `width_s` seconds.
+    """Return the trace of calls that were counted in bins of `width_s` seconds.
 
-    A bin wider than a minute is spread evenly over its minutes, in whole calls; narrower bins are added up.
+    `bins` has the start (seconds since 1970) and the calls of each bin. A bin wider than a minute is spread evenly over
+    its minutes, in whole calls; narrower bins are added up.
 
     Raises:
-        SimulationError: there is no bin, or the bins span more than five years.
+        SimulationError: `bins` is empty, or spans more than five years.
     """
     ordered = sorted(bins)
     if not ordered:
@@ -83,7 +84,7 @@ def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) 
 
 
 def _spread(counts: list[int], offset_s: float, width_s: float, calls: int) -> None:
-    """Add calls spread evenly over `width_s` seconds to the minutes of that time, so that none is lost to rounding."""
+    """Add the calls of one bin evenly to the counts of its minutes, so that no call is lost to rounding."""
     index, given, end = int(offset_s // MINUTE), 0, offset_s + width_s
     while given < calls:
         share = min(1.0, ((index + 1) * MINUTE - offset_s) / width_s) if (index + 1) * MINUTE < end else 1.0
@@ -101,7 +102,7 @@ _EARLIEST, _LATEST = 0.0, 4102444800.0  # 2100-01-01
 
 
 class _Found:
-    """The content of the lines: times with a count (and its line), or without if each line is one request."""
+    """The content of a trace file: `bins` of time, count and line number, or `singles`, one time per request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,14 +147,14 @@ class _Found:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace. The suffix `.jsonl` or `.ndjson` means JSON lines, any other CSV.
+    """Read a trace file. The suffix `.jsonl` or `.ndjson` means JSON lines, any other suffix CSV.
 
     CSV has the columns `time,requests`, or `time` alone; JSON lines hold objects with the same keys. The width of a bin
     is the smallest distance between two times. Times between bins had no requests.
 
     Raises:
-        SimulationError: the file cannot be read, or has faults; the first ten are reported together, each with its
-            line.
+        SimulationError: the file cannot be read, or has faults; the first ten faults are reported together, each with
+            its line.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -184,7 +185,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def _width(found: _Found) -> float:
-    """Return the seconds of a bin; a repeated time is a fault."""
+    """Return the width of a file's bins in seconds; a repeated time is recorded as a fault."""
     gaps = []
     for (before, _, first), (after, _, second) in pairwise(sorted(found.bins, key=lambda one: one[0])):
         if before == after:
@@ -258,7 +259,7 @@ def _json_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Seque
 
 
 def _first(names: Iterable[str], known: Sequence[str]) -> list[str]:
-    """Return a list with the first known name that is present; an empty list if none is."""
+    """Return a list with the first of the `known` names that is in `names`; an empty list if none of them is."""
     return [name for name in known if name in names][:1]
 
 
@@ -269,7 +270,7 @@ def _is_count(value: object) -> bool:
 
 
 def _time(value: object) -> float:
-    """Return seconds since 1970; not-a-number for any value that is not a time between 1970 and 2100."""
+    """Return a time as seconds since 1970; not-a-number for any value that is not a time between 1970 and 2100."""
     try:
         seconds = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -286,7 +287,7 @@ def _iso_time(value: object) -> float:
 
 
 START: Final = dt.datetime(2027, 1, 4, tzinfo=dt.UTC)
-"""A Monday, midnight UTC."""
+"""The start of generated traces: a Monday, midnight UTC."""
 
 DEFAULT_RATE: Final = 5.0
 DEFAULT_DAYS: Final = 7
@@ -301,7 +302,7 @@ _LARGE: Final = 30.0
 
 
 class Pattern(StrEnum):
-    """A kind of traffic, each at the given rate during its busy hours."""
+    """A pattern of generated traffic, named by its busy hours; `make_trace` states these hours."""
 
     OFFICE_HOURS = "office-hours"
     CONSTANT = "constant"
@@ -316,9 +317,9 @@ def make_trace(
 ) -> Trace:
     """Return a pattern's traffic from a Monday on: `rate` calls per second on average in busy hours, for `days` days.
 
-    office-hours: Monday to Friday 8 to 18; constant: always; bursts: six per day of five minutes each, at random;
-    nightly: 2 to 3; weekend: Saturday and Sunday 9 to 22; idle: never. The number of calls of a minute is Poisson
-    distributed. The same arguments give the same trace.
+    Busy hours (UTC) are, for office-hours: Monday to Friday 8 to 18; constant: always; bursts: at random, six times per
+    day on average for five minutes; nightly: 2 to 3; weekend: Saturday and Sunday 9 to 22; idle: never. The number of
+    calls of a minute is Poisson distributed. The same arguments give the same trace.
 
     Raises:
         SimulationError: the rate is not above 0.
@@ -335,7 +336,7 @@ def make_trace(
 
 
 def _busy(pattern: Pattern, days: int, chance: random.Random) -> Sequence[bool]:
-    """Return for each minute True if the pattern is busy."""
+    """Return, for each minute of a trace, True if the minute is in the pattern's busy hours."""
     if pattern is Pattern.BURSTS:
         return _bursts(days, chance)
     hours: dict[Pattern, Callable[[int, int], bool]] = {
@@ -359,7 +360,7 @@ def _bursts(days: int, chance: random.Random) -> list[bool]:
 
 
 def _poisson(chance: random.Random, mean: float) -> int:
-    """Return a Poisson-distributed number; for large means the normal approximation, which takes one draw."""
+    """Return a Poisson-distributed number; large means use the normal approximation, which takes one draw."""
     if mean > _LARGE:
         return max(0, round(chance.gauss(mean, math.sqrt(mean))))
     limit, product, count = math.exp(-mean), chance.random(), 0

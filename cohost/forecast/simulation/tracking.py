@@ -1,4 +1,4 @@
-"""Scaling by `cohost.endpoint.scaling_rules`, and the idle time after which the fleet scales in to its minimum."""
+"""The scaling of a replay, by `cohost.endpoint.scaling_rules` and by the catalog's idle time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Scaler:
-    """The scaler: decides on the fleet's capacity, and counts its decisions."""
+    """The scaler of a replay, which changes the fleet's capacity.
+
+    `woken`, `grown` and `shrunk` count starts from zero copies, scale-outs and scale-ins. `idle_since` is the second of
+    the trace since which there have been no calls.
+    """
 
     rules: Rules
     service: Service
@@ -41,20 +45,23 @@ class Scaler:
     _cooldowns: Cooldowns = field(default_factory=Cooldowns)
 
     def __post_init__(self) -> None:
-        """Start with the bounds that apply without a schedule."""
+        """Set the bounds of scaling to those that apply without a schedule."""
         self.least, self.most = self.rules.min, self.rules.max
         period = PERIOD_S[self.rules.metric]
         self._above_window_s, self._below_window_s = (count * period for count in TRACKING_ALARMS[period])
-        # The current minute counts in addition.
+        # The current minute counts in addition, hence one less.
         self._peaks = deque(maxlen=TAIL_MINUTES[self.rules.metric] - 1)
 
     @property
     def can_grow(self) -> bool:
-        """Return True if an alarm above the target could still scale out."""
+        """Return True if the capacity is below its upper bound, so that an alarm can scale out."""
         return self.fleet.desired < self.most
 
     def value(self, total: float, copies: int, seconds: float) -> bool:
-        """Record the metric over some seconds, `total` over all serving copies; return True if an alarm is active."""
+        """Record the metric's value over `seconds`; return True if an alarm of target tracking is active.
+
+        `total` is the sum over all serving copies, `copies` their number.
+        """
         per_copy, target = total / copies, self.rules.target
         self._minute_peak = max(self._minute_peak, total)
         if per_copy > target:
@@ -69,12 +76,15 @@ class Scaler:
         return active
 
     def end_minute(self) -> None:
-        """Record the highest value of the minute."""
+        """Record the metric's highest value in the minute that ends."""
         self._peaks.append(self._minute_peak)
         self._minute_peak = 0.0
 
     def track(self, total: float, now: float) -> None:
-        """React to an active alarm when it begins, and each minute; `total` is the latest value over all copies."""
+        """Scale by the active alarm when it begins, and again each minute for as long as it lasts.
+
+        `total` is the metric's latest value, summed over all serving copies.
+        """
         if self._triggered is not None and now < self._triggered + ALARM_REPEAT_S:
             return
         self._triggered = now
@@ -91,7 +101,7 @@ class Scaler:
         self.grow_to(desired or 0, now)
 
     def _track_in(self, now: float) -> None:
-        """Scale in to the need of the highest value in the alarm's minutes. Scaling in to zero is left to `rest`."""
+        """Scale in to the capacity for the metric's highest value in the alarm's minutes; zero is left to `rest`."""
         if self.fleet.starting:
             return
         needed = tracked_capacity(max([self._minute_peak, *self._peaks]), self.rules.target)
@@ -100,7 +110,7 @@ class Scaler:
             self.shrink_to(desired, now)
 
     def grow_to(self, desired: int, now: float) -> None:
-        """Scale out to a capacity, if that is more than now."""
+        """Scale out to the desired capacity, if that is more than the current capacity."""
         if desired > self.fleet.desired:
             ready = now + self.service.growth_s
             self._cooldowns.begin_out(self.fleet.desired, now, ready + self.rules.scale_out_cooldown)
@@ -108,20 +118,20 @@ class Scaler:
             self.grown += 1
 
     def wake(self, now: float, ready: float) -> None:
-        """Start one copy from zero, by the policy of the alarm on refused calls."""
+        """Start one copy from zero copies, as the policy of the alarm on refused calls does."""
         self.fleet.grow(1, now, ready)
         self.woken += 1
         self._cooldowns.in_until = 0.0
 
     def shrink_to(self, desired: int, now: float) -> None:
-        """Scale in to a capacity, if that is less than now."""
+        """Scale in to the desired capacity, if that is less than the current capacity."""
         if desired < self.fleet.desired:
             self.fleet.shrink(self.fleet.desired - desired, now)
             self.shrunk += 1
             self._cooldowns.in_until = now + self.rules.scale_in_cooldown
 
     def rest(self, now: float) -> None:
-        """Scale in to the minimum after the idle time."""
+        """Scale in to the minimum if the idle time has passed."""
         limit = self._idle_limit()
         if limit is None or now - self.idle_since < limit or now < self._cooldowns.in_until or self.fleet.starting:
             return
@@ -134,7 +144,7 @@ class Scaler:
         self.shrink_to(most, now)
 
     def _idle_limit(self) -> float | None:
-        """Return the seconds without a call after which the fleet scales in to its minimum."""
+        """Return the seconds without a call after which the fleet scales in to its minimum; None if it does not."""
         limits = []
         if self.rules.idle_minutes is not None:
             limits.append(self.rules.idle_minutes * 60.0)
