@@ -1,10 +1,10 @@
 """The pages `/_cohost/endpoints` and `/_cohost/faults`: the internal state, and fault injection.
 
-`GET /_cohost/endpoints` answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type", "weight", "instances":
-[…]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight", "restarts", "log_file",
-"evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, models with the least recently used first. An
-instance of a variant made of inference components is `{"id", "copies": [{"component", "id", "pid", "ready",
-"in_flight", "restarts", "log_file"}]}`.
+`GET /_cohost/endpoints` answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type",
+"weight", "instances": […]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight",
+"restarts", "log_file", "evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, models with the least
+recently used first. An instance of a variant made of inference components is `{"id", "copies": [{"component", "id",
+"pid", "ready", "in_flight", "restarts", "log_file"}]}`.
 
 `PUT /_cohost/faults` with `{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" |
 "lose_device"}}` injects the fault at once, into one container that has the model loaded; `worker_fault` of the answer
