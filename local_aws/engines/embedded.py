@@ -1,4 +1,4 @@
-"""This project's own container (local_aws.lmi)."""
+"""The engine `embedded`: this project's own container (local_aws.lmi)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EmbeddedEngine:
     container: str | None = None
 
     def check(self, setup: Setup) -> None:
-        """Do nothing: what it needs are the packages that `cohost local run` itself needs."""
+        """Do nothing: this engine needs only the packages that `cohost local run` itself needs."""
 
     def start(self, setup: Setup) -> StartCommand:
         """Return the command of a container without models at the start."""
@@ -36,9 +36,9 @@ class EmbeddedEngine:
         """Do nothing: the workers end with the server."""
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder unchanged."""
+        """Return the folder of a model on this machine, where the container runs too."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return None: the container finds model ids in its hubs."""
+        """Return None: the container finds the weights by model id in the folders of `Setup.hubs`."""
         return None
