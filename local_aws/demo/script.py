@@ -156,7 +156,7 @@ class Script:
 
     @property
     def file(self) -> Path:
-        """Write and return the working copy of the catalog, which the steps edit as a user would."""
+        """Write the working copy of the catalog, which the steps change, to its file and return the file's path."""
         path = self.work / "catalog.yaml"
         path.write_text(yaml.safe_dump(self.catalog, sort_keys=False, allow_unicode=True))
         shutil.copyfile(profiles_path(self.offline), profiles_path(path))
@@ -174,7 +174,7 @@ class Script:
         return f"endpoint {self.deployment.endpoint_name} in service, generation {self.deployment.generation}"
 
     def invoke(self) -> str:
-        """Call every model with English and Korean text."""
+        """Call every model with English and Korean text; each text must get an answer."""
         client = CohostClient.from_stack(session=boto3.Session())
         seen = []
         for name, entry in self.catalog["models"].items():

@@ -91,7 +91,7 @@ class DjlEngine:
         return StartCommand(command=command, environment=environment, upstream=address)
 
     def stop(self) -> None:
-        """Remove the folder of the sockets; the workers end with the server."""
+        """Remove the folder of the sockets; the worker processes end with the server."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

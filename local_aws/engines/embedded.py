@@ -22,7 +22,7 @@ class EmbeddedEngine:
         """Do nothing: this engine needs only the packages that `cohost local run` itself needs."""
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return the command of a container without models at the start."""
+        """Return the command that starts the container without models."""
         store = setup.scratch / "store"
         store.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "local_aws.lmi", "--port", str(setup.port), "--model-store", str(store)]
@@ -33,7 +33,7 @@ class EmbeddedEngine:
         return StartCommand(command=command, environment=environment)
 
     def stop(self) -> None:
-        """Do nothing: the workers end with the server."""
+        """Do nothing: the container's worker processes end with the container."""
 
     def model_url(self, setup: Setup, name: str) -> str:
         """Return the folder of a model on this machine, where the container runs too."""

@@ -73,7 +73,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """Return `embedded`, `djl` or `docker`."""
+        """Return the engine's name: `embedded`, `djl` or `docker`."""
 
     @property
     def container(self) -> str | None:

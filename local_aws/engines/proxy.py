@@ -37,7 +37,7 @@ _BACKLOG: Final = 1024
 
 
 class BadGateway(Fault):
-    """The server behind the proxy does not answer."""
+    """The fault of a request that the server behind the proxy does not answer."""
 
     status = 502
     kind = "BadGatewayException"

@@ -66,14 +66,14 @@ class ModelError(ServiceFault):
 
 
 class ModelNotReadyException(ServiceFault):
-    """The target model is still being fetched or loaded; the same call will succeed later."""
+    """The target model of a call is still being fetched or loaded; the same call can succeed later."""
 
     code = "ModelNotReadyException"
     status = HTTPStatus.TOO_MANY_REQUESTS
 
 
 class ServiceUnavailable(ServiceFault):
-    """No instance of the variant can take the call at the moment."""
+    """No container of the variant or component can take the call at the moment."""
 
     code = "ServiceUnavailable"
     status = HTTPStatus.SERVICE_UNAVAILABLE
@@ -193,7 +193,7 @@ def no_instance_ready(owner: str) -> ServiceUnavailable:
 
 
 def no_component_capacity() -> ValidationError:
-    """Report a component without copies (text: AWS's blog post on scaling inference components down to zero)."""
+    """Report a call of a component without copies (text: AWS's blog post on scaling inference components to zero)."""
     return ValidationError(
         "Inference Component has no capacity to process this request. ApplicationAutoScaling may be "
         "in-progress (if configured) or try to increase the capacity by invoking "

@@ -1,4 +1,4 @@
-"""Settings of the emulated SageMaker, with the service's own values as defaults, and the quotas that they set."""
+"""Settings of the emulated SageMaker, with the real SageMaker's values as defaults, and the check of the quotas."""
 
 from __future__ import annotations
 

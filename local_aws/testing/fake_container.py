@@ -112,7 +112,7 @@ class FakeContainer:
         self._listener: Listener | None = None
 
     async def start(self) -> None:
-        """Listen on a free port."""
+        """Start the container: listen on a free port."""
         routes = [
             Route("/ping", self._ping),
             Route("/models", self._load, methods=["POST"]),

@@ -25,7 +25,7 @@ _KEEP_S = 30.0
 
 
 class ContainerTransport(httpx.AsyncBaseTransport):
-    """Connections to containers of this machine; each serves one request at a time and is then kept for the next."""
+    """The pool of connections to this machine's containers; a connection serves one request at a time and is reused."""
 
     def __init__(self) -> None:
         self._idle: dict[tuple[str, int | None], list[_Connection]] = defaultdict(list)
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection at once, also during an exchange."""
         if self._transport is not None:
             self._transport.abort()
 

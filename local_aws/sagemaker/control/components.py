@@ -167,7 +167,7 @@ class InferenceComponents:
         self._clients = clients
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateInferenceComponent."""
+        """Answer CreateInferenceComponent."""
         name, specification = request["InferenceComponentName"], _specification(request)
         self._components.check_free(name)
         endpoint = self._endpoints.get(request["EndpointName"])
@@ -190,7 +190,7 @@ class InferenceComponents:
         return {"InferenceComponentArn": component.arn}
 
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateInferenceComponent."""
+        """Answer UpdateInferenceComponent."""
         component = self._changeable(request["InferenceComponentName"], "update")
         check_update(request, component.desired_copies)
         copies = (request.get("RuntimeConfig") or {"CopyCount": component.desired_copies})["CopyCount"]
@@ -204,20 +204,20 @@ class InferenceComponents:
         return {"InferenceComponentArn": component.arn}
 
     async def update_runtime(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateInferenceComponentRuntimeConfig."""
+        """Answer UpdateInferenceComponentRuntimeConfig."""
         component = self._changeable(request["InferenceComponentName"], "update")
         self._deployments.scale(component, request["DesiredRuntimeConfig"]["CopyCount"])
         return {"InferenceComponentArn": component.arn}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteInferenceComponent."""
+        """Answer DeleteInferenceComponent."""
         component = self._components.get(request["InferenceComponentName"])
         component.check_steady("delete")
         check_endpoint(component.endpoint, "delete")
         self._deployments.delete(component)
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeInferenceComponent."""
+        """Answer DescribeInferenceComponent."""
         component = self._components.get(request["InferenceComponentName"])
         answer = {
             **_summary(component),
@@ -234,7 +234,7 @@ class InferenceComponents:
         return answer
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListInferenceComponents."""
+        """Answer ListInferenceComponents."""
         components, more = page(self._components, request)
         return {"InferenceComponents": [_summary(component) for component in components], **more}
 

@@ -53,7 +53,7 @@ class EndpointConfigs:
         self._settings = settings
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateEndpointConfig."""
+        """Answer CreateEndpointConfig."""
         name = request["EndpointConfigName"]
         self._configs.check_free(name)
         for member in _UNSUPPORTED:
@@ -70,17 +70,17 @@ class EndpointConfigs:
         return {"EndpointConfigArn": config.arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeEndpointConfig."""
+        """Answer DescribeEndpointConfig."""
         config = self._configs.get(request["EndpointConfigName"])
         return {"EnableNetworkIsolation": False, **config.definition, **config.summary("EndpointConfig")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListEndpointConfigs."""
+        """Answer ListEndpointConfigs."""
         configs, more = page(self._configs, request)
         return {"EndpointConfigs": [config.summary("EndpointConfig") for config in configs], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteEndpointConfig."""
+        """Answer DeleteEndpointConfig."""
         self._configs.remove(request["EndpointConfigName"])
 
     def _check_variant(self, variant: dict[str, Any]) -> None:

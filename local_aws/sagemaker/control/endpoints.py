@@ -46,7 +46,7 @@ class Endpoints:
         self._scaled = scaled
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateEndpoint."""
+        """Answer CreateEndpoint."""
         _refuse_unsupported(request)
         name = request["EndpointName"]
         self._endpoints.check_free(name)
@@ -66,7 +66,7 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateEndpoint."""
+        """Answer UpdateEndpoint."""
         _refuse_unsupported(request)
         endpoint = self._endpoints.get(request["EndpointName"])
         config = self._configs.get(request["EndpointConfigName"])
@@ -91,7 +91,7 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     async def rescale(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateEndpointWeightsAndCapacities."""
+        """Answer UpdateEndpointWeightsAndCapacities."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
         variants = {} if endpoint.fleet is None else endpoint.fleet.variants
@@ -118,7 +118,7 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeEndpoint."""
+        """Answer DescribeEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         answer: dict[str, Any] = {
             **_summary(endpoint),
@@ -133,12 +133,12 @@ class Endpoints:
         return answer
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListEndpoints."""
+        """Answer ListEndpoints."""
         endpoints, more = page(self._endpoints, request)
         return {"Endpoints": [_summary(endpoint) for endpoint in endpoints], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteEndpoint."""
+        """Answer DeleteEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
         if self._state.components_of(endpoint):

@@ -183,7 +183,7 @@ class Models:
         self._clients = clients
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateModel."""
+        """Answer CreateModel."""
         name = request["ModelName"]
         self._models.check_free(name)
         container = container_of(request)
@@ -199,15 +199,15 @@ class Models:
         return {"ModelArn": model.arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeModel."""
+        """Answer DescribeModel."""
         model = self._models.get(request["ModelName"])
         return {"EnableNetworkIsolation": False, **model.definition, **model.summary("Model")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListModels."""
+        """Answer ListModels."""
         models, more = page(self._models, request)
         return {"Models": [model.summary("Model") for model in models], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteModel. Endpoints that run the model keep running it, as on SageMaker."""
+        """Answer DeleteModel. Endpoints that run the model keep running it, as on SageMaker."""
         self._models.remove(request["ModelName"])

@@ -107,7 +107,7 @@ class ComponentVariant:
 
     @property
     def instance_count(self) -> int:
-        """The number of instances."""
+        """The number of the variant's instances."""
         return len(self.instances)
 
     @property

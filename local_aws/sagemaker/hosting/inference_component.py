@@ -66,7 +66,7 @@ class InferenceComponent(Resource):
 
     @property
     def current_copies(self) -> int:
-        """The number of copies in service."""
+        """The number of the component's copies in service."""
         return len(self.variant.copies(self.name).in_service)
 
     def enter(self, status: str, *, under_way: str | None = None) -> None:

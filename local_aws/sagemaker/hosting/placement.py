@@ -48,7 +48,7 @@ class Resources:
         )
 
     def __sub__(self, taken: Resources) -> Resources:
-        """Return the remaining resources after a reservation."""
+        """Return the free resources after a reservation."""
         return Resources(
             accelerators=self.accelerators - taken.accelerators,
             cpu_cores=self.cpu_cores - taken.cpu_cores,

@@ -40,7 +40,7 @@ class ModelVariant:
 
     @property
     def instance_count(self) -> int:
-        """The number of instances."""
+        """The number of the variant's instances."""
         return len(self.replicas)
 
     async def start(self) -> None:
@@ -56,7 +56,7 @@ class ModelVariant:
         await drain_and_stop(self.replicas, self._context.settings.drain_limit_s)
 
     async def resize(self, count: int) -> None:
-        """Start missing instances, or drain and stop surplus ones, until there are `count`. Raises DeploymentError."""
+        """Start or stop instances until the variant has `count`; on DeploymentError it keeps those that it had."""
         added = [self._new_replica() for _ in range(count - len(self.replicas))]
         try:
             await all_of([replica.start() for replica in added])

@@ -74,12 +74,12 @@ class Replica:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the container, None while there is none."""
+        """The process id of the container, None while the replica has no container."""
         return None if self._container is None else self._container.pid
 
     @property
     def model_count(self) -> int:
-        """The number of models that are loaded or being loaded."""
+        """The number of models that are loaded or being loaded in the container; 0 if it is not multi-model."""
         return 0 if self.cache is None else len(self.cache.models)
 
     def holds(self, target: str | None) -> bool:

@@ -77,7 +77,7 @@ class ModelCache:
         return sum(model.loaded for model in self.models)
 
     def holds(self, target: str) -> bool:
-        """Return True if a model is loaded or being loaded."""
+        """Return True if the model of a TargetModel is loaded or being loaded."""
         return self._models.get(target) is not None
 
     async def acquire(self, target: str) -> CachedModel:

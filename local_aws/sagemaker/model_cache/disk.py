@@ -42,7 +42,7 @@ class S3Location:
 
     @classmethod
     def parse(cls, url: str) -> S3Location:
-        """Read `s3://bucket/key`.
+        """Parse the URL `s3://bucket/key` of an object or a prefix.
 
         Raises:
             ValidationException: the URL has another scheme.

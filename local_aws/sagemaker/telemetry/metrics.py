@@ -76,11 +76,11 @@ class Metrics:
         self._recorded: dict[Key, _Statistics] = {}
 
     def variant_meter(self, endpoint: str, variant: str) -> Meter:
-        """Return the recorder of one variant of one endpoint."""
+        """Return the meter that records the metrics of one variant of one endpoint."""
         return Meter(self, (("EndpointName", endpoint), ("VariantName", variant)))
 
     def component_meter(self, component: str) -> Meter:
-        """Return the recorder of one inference component."""
+        """Return the meter that records the metrics of one inference component."""
         return Meter(self, (("InferenceComponentName", component),))
 
     def record(self, key: Key, unit: Unit, value: float) -> None:
@@ -117,14 +117,14 @@ class Metrics:
 
 
 class Meter:
-    """Record metrics with fixed dimensions, those of one variant or inference component."""
+    """Record the metrics of one variant or inference component, with its dimensions."""
 
     def __init__(self, metrics: Metrics, dimensions: Dimensions) -> None:
         self._metrics = metrics
         self._dimensions = dimensions
 
     def count(self, name: str, value: float = 1, *, namespace: str = INVOCATION_METRICS) -> None:
-        """Record a count."""
+        """Record a value of the metric `name`, by default of a count."""
         unit: Unit = "Count" if namespace == INVOCATION_METRICS else "None"
         self._metrics.record((namespace, name, self._dimensions), unit, value)
 
@@ -164,7 +164,7 @@ class ConcurrencyGauge:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Count a call for as long as it runs."""
+        """Count a call as running until the end of the with block."""
         self._running += 1
         self._peak = max(self._peak, self._running)
         try:
