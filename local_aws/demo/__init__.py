@@ -1,1 +1,1 @@
-"""The main use case from beginning to end on this machine: deploy, call, change, add a model, roll and remove."""
+"""The demo: the main use case on this machine, from cdk bootstrap through deploy, calls and changes to destroy."""

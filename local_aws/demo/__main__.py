@@ -1,4 +1,4 @@
-"""`python -m local_aws.demo`: run the demo's steps with progress, sum them up, and leave nothing running."""
+"""The program `python -m local_aws.demo`: run the demo's steps with progress, print a summary, end all processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _run(state: Path, port: int) -> None:
 
 
 def _end_children() -> None:
-    """End what a stop in the middle of a step left running, such as a cdk that was just being started."""
+    """Kill all child processes: an interrupted step may leave some running, such as a cdk that was just started."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()

@@ -1,4 +1,4 @@
-"""The real `cdk` command, run against the AWS on this machine."""
+"""The real `cdk` command, run against the local AWS emulation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _SHOWN_LINES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Cdk:
-    """The pinned `cdk` command with an environment that points at an emulation.
+    """The pinned `cdk` command, with environment variables that point it at an emulation.
 
-    `out` is the folder for the cloud assembly and for the log of every command.
+    `out` is the folder for the cloud assembly and for `cdk.log`, the output of every command.
     """
 
     environment: Mapping[str, str]
@@ -36,8 +36,8 @@ class Cdk:
         """Run one cdk command for a catalog and wait for it; both output streams come back as `stdout`.
 
         Raises:
-            LocalError: cdk or node is missing, or the command failed while `check` is on; the end of its output is in
-                the message's following lines.
+            LocalError: cdk or node is missing, or the command failed and `check` is True; the message ends with the
+                last lines of the command's output.
         """
         options = ["--context", f"catalog={catalog.resolve()}", "--output", str(self.out / "cdk.out")]
         return self._run([*arguments, *options], folder=PROJECT, check=check)
@@ -68,12 +68,12 @@ class Cdk:
 
     def bootstrap(self) -> None:
         """Prepare the emulation's account and region for deploys."""
-        # In a folder without an app: which environment it is need not be found out by a synth.
+        # Run in a folder without an app: the environment is named here, so cdk needs no synth to find it.
         environment = f"aws://{ACCOUNT_ID}/{self.environment.get('AWS_REGION', DEFAULT_REGION)}"
         self._run(["bootstrap", environment], folder=self.out)
 
     def deploy(self, catalog: Path) -> None:
-        """Create or update the stack without asking."""
+        """Create or update the stack for a catalog, without a prompt for approval."""
         self.run("deploy", STACK, "--require-approval", "never", catalog=catalog)
 
     def diff(self, catalog: Path) -> str:
@@ -81,7 +81,7 @@ class Cdk:
         return self.run("diff", STACK, catalog=catalog).stdout
 
     def destroy(self, *stacks: str) -> None:
-        """Remove stacks without asking, by default the product's own; they are those of the last synth."""
+        """Remove stacks of the last synth, by default the product's own, without a prompt for approval."""
         last = str(self.out / "cdk.out")
         self._run(["destroy", *(stacks or [STACK]), "--force", "--app", last], folder=self.out)
 
@@ -92,10 +92,10 @@ def _path() -> str:
 
 
 def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what would lead to a real account: profiles, session tokens, endpoints."""
+    """Return the environment without variables that lead to a real account: profiles, session tokens, endpoints."""
     return {
         name: value
         for name, value in environment.items()
-        # The only context without accounts: whether a synth applies CloudFormation's default rules.
+        # CDK_VALIDATION names no account: it only turns CloudFormation's default rules on or off in a synth.
         if name == "CDK_VALIDATION" or not name.startswith(("AWS_", "CDK_"))
     }

@@ -1,6 +1,7 @@
-"""The steps of the demo: each runs an action of a user, checks the outcome, and returns a summary.
+"""The steps of the demo: each step does an action of a user, checks the outcome, and returns a summary.
 
-Two checks are larger: the similarity of sentences, and the search for resources that a deploy has left in the account.
+The checks of two steps are functions of their own: the similarity of sentences, and the search for resources that a
+destroy has left in the account.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def mean_pooled(tokens: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean of a text's token vectors (tokens x hidden), scaled to length 1; shape: hidden.
+    """Return the mean of a text's token vectors (tokens x hidden), scaled to length 1, a vector of size hidden.
 
-    One text at a time needs no attention mask: nothing is padded.
+    No attention mask is needed: the text was alone in its batch, so none of the tokens is padding.
     """
     sums = [math.fsum(column) for column in zip(*tokens, strict=True)]
     length = math.sqrt(math.fsum(value * value for value in sums))
@@ -45,11 +46,11 @@ def cosine(a: Sequence[float], b: Sequence[float]) -> float:
 
 BOOTSTRAP_STACK = "CDKToolkit"
 BOOTSTRAP_MARK = "cdk-hnb659fds"
-"""The qualifier in the name of everything that `cdk bootstrap` makes (aws-cdk: bootstrap template)."""
+"""The prefix in the name of every resource that `cdk bootstrap` makes (aws-cdk: bootstrap template)."""
 
 
 def find_leftovers(session: boto3.Session) -> dict[str, list[str]]:
-    """List what exists in the account by kind, without what `cdk bootstrap` made; a kind with nothing is left out."""
+    """Return the names of the account's resources by kind, without those of `cdk bootstrap` and without empty kinds."""
     found = {kind: sorted(filter(_not_bootstrap, find(session))) for kind, find in _FINDERS.items()}
     return {kind: names for kind, names in found.items() if names}
 
@@ -115,7 +116,7 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "zero-shot-classification": ([ENGLISH, KOREAN], {"candidate_labels": ["travel", "요리"]}),
     "feature-extraction": ([ENGLISH, KOREAN], {}),
 }
-"""Texts and parameters for each task of the catalog."""
+"""The inputs and parameters that the demo's calls use, by task."""
 
 ADDED_MODEL = "minilm-nli"
 ADDED_ENTRY = {
@@ -132,14 +133,14 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DemoError(CohostError):
-    """A step saw something else than it must."""
+    """A step of the demo had another outcome than expected."""
 
 
 @dataclass(kw_only=True)
 class Script:
-    """The demo's steps in order, over one emulation; `offline` is the catalog to start from.
+    """The demo's steps in order, against one emulation; `offline` is the file of the catalog to start from.
 
-    Each step returns a line that says what was seen, and raises DemoError when that is not what must be.
+    Each step returns a line of text about its outcome, and raises DemoError if the outcome is not the expected one.
     """
 
     cdk: Cdk
@@ -150,30 +151,30 @@ class Script:
     untouched: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start from the offline catalog."""
+        """Read the offline catalog, which the steps change."""
         self.catalog = yaml.safe_load(self.offline.read_text())
 
     @property
     def file(self) -> Path:
-        """Write and return the working copy of the catalog, which the steps edit as a user would."""
+        """Write the working copy of the catalog, which the steps change, to its file and return the file's path."""
         path = self.work / "catalog.yaml"
         path.write_text(yaml.safe_dump(self.catalog, sort_keys=False, allow_unicode=True))
         shutil.copyfile(profiles_path(self.offline), profiles_path(path))
         return path
 
     def bootstrap(self) -> str:
-        """Prepare the account."""
+        """Prepare the account with `cdk bootstrap`."""
         self.cdk.bootstrap()
         return "CDKToolkit is there"
 
     def deploy(self) -> str:
-        """Create the stack."""
+        """Create the stack with `cdk deploy`."""
         self.cdk.deploy(self.file)
         self.deployment = self._read()
         return f"endpoint {self.deployment.endpoint_name} in service, generation {self.deployment.generation}"
 
     def invoke(self) -> str:
-        """Call every model with English and Korean text."""
+        """Call every model with English and Korean text; each text must get an answer."""
         client = CohostClient.from_stack(session=boto3.Session())
         seen = []
         for name, entry in self.catalog["models"].items():
@@ -186,7 +187,7 @@ class Script:
         return ", ".join(seen)
 
     def compare(self) -> str:
-        """Show that MiniLM's embeddings mean something."""
+        """Check that MiniLM's embeddings of two related sentences are more similar than those of unrelated ones."""
         client = CohostClient.from_stack(session=boto3.Session())
         texts = sorted({*RELATED, *UNRELATED})
         vectors = {text: mean_pooled(client.invoke("minilm", text)[0][0]) for text in texts}
@@ -198,7 +199,7 @@ class Script:
         return f"cat/kitten {related:.3f}, cat/interest rate {unrelated:.3f}"
 
     def diff(self) -> str:
-        """Show what a changed setting looks like before it is deployed."""
+        """Check that `cdk diff` shows a changed setting of a model, and return the line that shows it."""
         before = copy.deepcopy(self.catalog)
         self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
         text = _ANSI.sub("", self.cdk.diff(self.file))
@@ -209,7 +210,7 @@ class Script:
         return f"{CHANGED_MODEL}: {lines[0].lstrip('├└─ ')}"
 
     def add(self) -> str:
-        """Add a model; SageMaker's model and endpoint config must stay the same."""
+        """Add a model to the catalog and deploy; the SageMaker model and endpoint config must stay the same."""
         before = self._resources()
         self.catalog["models"][ADDED_MODEL] = ADDED_ENTRY
         self.cdk.deploy(self.file)
@@ -221,7 +222,7 @@ class Script:
         return f"{seen}; SageMaker's model and config untouched"
 
     def roll(self) -> str:
-        """Change a model; a new generation must take over and the old one's archives must stay for a rollback."""
+        """Change a model and deploy; a new generation must take over, and the old archives stay for a rollback."""
         old = self.deployment
         self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
         self.cdk.deploy(self.file)
@@ -234,7 +235,7 @@ class Script:
         return f"generation {old.generation} → {self.deployment.generation}, the old one kept for a rollback; {seen}"
 
     def destroy(self) -> str:
-        """Remove the stack; nothing may be left."""
+        """Remove the stack with `cdk destroy`; no resource of the stack may be left in the account."""
         self.cdk.destroy()
         left = find_leftovers(boto3.Session())
         if left:

@@ -1,5 +1,5 @@
-"""Servers for the archives of a catalog on this machine, and their use of its memory.
+"""Engines: servers that serve the archives of a catalog on this machine, and reports on the memory they use.
 
-`embedded` is this project's own container, `djl` a DJL Serving installed on this machine, `docker` the image of the
-endpoint. All three get the same models over the same HTTP API, so a catalog can be tested on its real server.
+The engine `embedded` is this project's own container, `djl` a DJL Serving installed on this machine, `docker` the image
+of the endpoint. All three get the same models over the same HTTP API, so a catalog can be tested on its real server.
 """

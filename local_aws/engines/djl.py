@@ -1,9 +1,10 @@
-"""A DJL Serving installed on this machine.
+"""The engine `djl`: a DJL Serving installed on this machine.
 
-Commands and settings: DJL Serving 0.36.0 (serving/docs/configurations_global.md; serving/build.gradle.kts: the tar
-distribution has `bin/serving`, the packages `djl-serving`; Connector and src/main/conf/config.properties: addresses
-`unix:/path`; ConfigManager: SERVING_ variables go before the file; PyEnv: PYTHON_EXECUTABLE; Connection: the sockets of
-workers and the files of their process ids lie in java.io.tmpdir, under the same names for every server of a machine).
+The commands and settings are those of DJL Serving 0.36.0 (serving/docs/configurations_global.md;
+serving/build.gradle.kts: the tar distribution has `bin/serving`, the packages `djl-serving`; Connector and
+src/main/conf/config.properties: addresses `unix:/path`; ConfigManager: SERVING_ variables override the file; PyEnv:
+PYTHON_EXECUTABLE; Connection: the sockets of workers and the files of their process ids lie in java.io.tmpdir, under
+the same names for every server of a machine).
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 _STOCK: Final = "stock"
 _SOCKET: Final = "api.sock"
 _LONGEST_SOCKET: Final = "djl_sock.19000"
-_MOST_BYTES: Final = 103  # macOS; Linux takes four more
+_MOST_BYTES: Final = 103  # The longest path of a Unix socket on macOS; Linux allows four bytes more.
 _PROGRAMS = ("djl-serving", "serving")
-# The modules from elsewhere that a worker imports before it takes its first call: djl_python_engine.py with
-# djl_python/huggingface.py and what that imports (0.36.0), and this project's handler.
+# The third-party modules that a worker imports before its first call, by handler: those of djl_python_engine.py and
+# djl_python/huggingface.py with their imports (0.36.0), and those of this project's handler.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     _STOCK: ("numpy", "torch", "transformers", "peft", "pydantic", "PIL", "requests", "typing_extensions"),
     BATCHED: ("numpy", "torch", "transformers"),
 }
-# Prints the names of its arguments that cannot be imported, each with the reason.
+# A program that prints the modules among its arguments that cannot be imported, each with the reason.
 TRY_IMPORTS: Final = """
 import importlib, sys
 for name in sys.argv[1:]:
@@ -49,7 +50,7 @@ for name in sys.argv[1:]:
 
 
 class DjlEngine:
-    """The engine that runs `djl-serving` from PATH, or the one below `home`."""
+    """The engine that runs `djl-serving` from PATH, or from the folder `home` if that is not None."""
 
     name = "djl"
     container: str | None = None
@@ -59,14 +60,14 @@ class DjlEngine:
         self._folder: Path | None = None
 
     def check(self, setup: Setup) -> None:
-        """Check for DJL Serving, Java, and a Python that has what its handlers import."""
+        """Check for DJL Serving, Java, and a Python that can import the modules of the catalog's handlers."""
         self._program()
         if "JAVA_HOME" not in os.environ:
             find_program("java", needed_for="--engine djl", fix="install Java 17 or newer, or set JAVA_HOME")
         _check_modules(_python(), sorted({module for handler in setup.handlers for module in MODULES[handler]}))
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return `djl-serving` with its own configuration and folder for sockets, without models at the start."""
+        """Return the command of a `djl-serving` with its own configuration and folder for sockets, without models."""
         home, store = setup.scratch / "home", setup.scratch / "store"
         for folder in (home, store):
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +82,7 @@ class DjlEngine:
             "PYTHON_EXECUTABLE": _python(),
             "SAGEMAKER_MULTI_MODEL": "true",
             **setup.environment,
-            # These go before the file, so a catalog's variables must not open a port.
+            # SERVING_ variables override the configuration file: set here, so that a catalog's cannot open a port.
             "SERVING_INFERENCE_ADDRESS": address,
             "SERVING_MANAGEMENT_ADDRESS": address,
             "JAVA_OPTS": _java_options(setup.environment, self._folder),
@@ -90,17 +91,17 @@ class DjlEngine:
         return StartCommand(command=command, environment=environment, upstream=address)
 
     def stop(self) -> None:
-        """Remove the folder of the sockets; the workers end with the server."""
+        """Remove the folder of the sockets; the worker processes end with the server."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder unchanged."""
+        """Return the folder of a model on this machine, where DJL Serving runs too."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the folder unchanged."""
+        """Return the folder of a model's weights on this machine; None if they are not here."""
         return str(setup.weights[name]) if name in setup.weights else None
 
     def _program(self) -> str:
@@ -120,10 +121,10 @@ class DjlEngine:
 
 
 def _folder_for_sockets() -> Path:
-    """Make a new folder that its owner alone can open.
+    """Make a new folder for sockets that only this user can open.
 
     Raises:
-        EngineError: the path of a socket in it would be longer than the system takes.
+        EngineError: the path of a socket in the folder would be longer than 103 bytes.
     """
     folder = Path(tempfile.mkdtemp(prefix="djl-"))
     if len(os.fsencode(folder / _LONGEST_SOCKET)) > _MOST_BYTES:
@@ -139,19 +140,19 @@ def _folder_for_sockets() -> Path:
 
 
 def _java_options(environment: Mapping[str, str], folder: Path) -> str:
-    """Return the options given by catalog or user, with a separate folder for temporary files.
+    """Return JAVA_OPTS of the catalog or the user, with `folder` added as the folder for temporary files.
 
-    Two servers with one such folder take each other's workers for left-over ones and kill them.
+    Two servers with the same folder would take each other's workers for left-over ones and kill them.
     """
     given = environment.get("JAVA_OPTS", os.environ.get("JAVA_OPTS", ""))
     return f"{given} -Djava.io.tmpdir={shlex.quote(str(folder))}".strip()
 
 
 def _check_modules(python: str, modules: Iterable[str]) -> None:
-    """See that workers can import what the handlers need.
+    """Check that the Python of the workers can import the modules of the handlers.
 
     Raises:
-        EngineError: the Python cannot be run, or modules are missing.
+        EngineError: this Python cannot be run, or cannot import a module.
     """
     missing = run_program(
         [python, "-c", TRY_IMPORTS, *modules],
@@ -170,6 +171,6 @@ def _check_modules(python: str, modules: Iterable[str]) -> None:
 
 
 def _python() -> str:
-    """Return the Python for workers: PYTHON_EXECUTABLE, else this one, which has torch and transformers."""
+    """Return the Python for workers: PYTHON_EXECUTABLE, else this process's own, which has torch and transformers."""
     named = os.environ.get("PYTHON_EXECUTABLE")
     return sys.executable if named is None else shutil.which(named) or named

@@ -1,7 +1,8 @@
-"""The image that an endpoint runs, in Docker on this machine.
+"""The engine `docker`: the image that an endpoint runs, in Docker on this machine.
 
-Labels and mount points: AWS, "Custom Containers Contract for Multi-Model Endpoints" (models are read-only to the
-container); the cache's place: Dockerfile of the lmi image (DJL Serving 0.36.0, HF_HOME).
+Labels and mount points are from AWS, "Custom Containers Contract for Multi-Model Endpoints" (models are read-only to
+the container); the folder of the Hugging Face cache is from the Dockerfile of the lmi image (DJL Serving 0.36.0,
+HF_HOME).
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ LABELS: Final = (
     "com.amazonaws.sagemaker.capabilities.multi-models",
     "com.amazonaws.sagemaker.capabilities.accept-bind-to-port",
 )
-_CACHE: Final = "/tmp/.cache/huggingface"  # noqa: S108 - the image's own place
+_CACHE: Final = "/tmp/.cache/huggingface"  # noqa: S108 - the folder in the image
 _MODELS: Final = Path("/opt/ml/models")
 _WEIGHTS: Final = Path("/opt/cohost/weights")
-# Workers hand tensors over in shared memory, of which Docker gives 64 MiB by default.
+# Workers pass tensors in shared memory, of which Docker gives a container 64 MiB by default.
 _SHARED_MEMORY: Final = "2g"
 _CONTAINER_PORT: Final = 8080
 _PULL_TIMEOUT_S: Final = 3600.0
 
 
 class DockerEngine:
-    """The engine that runs the image; the container is removed when it ends."""
+    """The engine that runs the endpoint's image in Docker; the container is removed when it ends."""
 
     name = "docker"
     container: str | None = CONTAINER_NAME
 
     def check(self, setup: Setup) -> None:
-        """Check for Docker, its daemon, a free name, and an image with both labels; pull an absent image."""
+        """Check for Docker, its daemon, a free container name, and the image with both labels; pull an absent image."""
         find_program(
             "docker", needed_for="--engine docker", fix="install Docker Engine, or use --engine embedded or djl"
         )
@@ -60,7 +61,7 @@ class DockerEngine:
         _check_labels(setup.image)
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return `docker run` in the foreground."""
+        """Return the command `docker run`, which runs the container in the foreground."""
         command = ["docker", "run", "--rm", "--name", CONTAINER_NAME, "--shm-size", _SHARED_MEMORY]
         if gpus():
             command += ["--gpus", "all"]
@@ -70,7 +71,7 @@ class DockerEngine:
         for name, value in setup.environment.items():
             command += ["--env", f"{name}={value}"]
         if os.environ.get("HF_TOKEN"):
-            # By name alone: a value would stand in the list of processes and in `docker inspect`'s command.
+            # Pass the variable by name only: its value would be visible in the list of processes.
             command += ["--env", "HF_TOKEN"]
         command += ["--volume", f"{setup.models}:{_MODELS}:ro", "--volume", f"{_cache_folder()}:{_CACHE}"]
         for name, folder in setup.weights.items():
@@ -86,20 +87,20 @@ class DockerEngine:
         )
 
     def stop(self) -> None:
-        """Remove the container: ending `docker run` may leave it, for example where it was killed."""
+        """Remove the container, which may outlive `docker run`, for example if that was killed."""
         output_of(["docker", "rm", "--force", CONTAINER_NAME])
 
     def model_url(self, setup: Setup, name: str) -> str:  # noqa: ARG002 - the protocol's
-        """Return the folder below the container's own /opt/ml/models."""
+        """Return the folder of a model in the container, below /opt/ml/models."""
         return str(_MODELS / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the folder's mount point in the container."""
+        """Return the mount point of a model's weights in the container; None if they are not on this machine."""
         return str(_WEIGHTS / name) if name in setup.weights else None
 
 
 def _labels(image: str) -> dict[str, str] | None:
-    """Return the labels of an image, None where it is not on this machine."""
+    """Return the labels of an image; None if the image is not on this machine."""
     answer = output_of(["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image])
     return None if answer is None else json.loads(answer) or {}
 
@@ -133,7 +134,7 @@ def _check_labels(image: str) -> None:
 
 
 def _cache_folder() -> Path:
-    """Return the Hugging Face cache of this user, made where it is not there: Docker would make it as root's."""
+    """Return the folder of this user's Hugging Face cache; make it if absent, or else Docker makes it as root."""
     folder = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()

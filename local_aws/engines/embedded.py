@@ -1,4 +1,4 @@
-"""This project's own container (local_aws.lmi)."""
+"""The engine `embedded`: this project's own container (local_aws.lmi)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class EmbeddedEngine:
     container: str | None = None
 
     def check(self, setup: Setup) -> None:
-        """Do nothing: what it needs are the packages that `cohost local run` itself needs."""
+        """Do nothing: this engine needs only the packages that `cohost local run` itself needs."""
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return the command of a container without models at the start."""
+        """Return the command that starts the container without models."""
         store = setup.scratch / "store"
         store.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "local_aws.lmi", "--port", str(setup.port), "--model-store", str(store)]
@@ -33,12 +33,12 @@ class EmbeddedEngine:
         return StartCommand(command=command, environment=environment)
 
     def stop(self) -> None:
-        """Do nothing: the workers end with the server."""
+        """Do nothing: the container's worker processes end with the container."""
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder unchanged."""
+        """Return the folder of a model on this machine, where the container runs too."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return None: the container finds model ids in its hubs."""
+        """Return None: the container finds the weights by model id in the folders of `Setup.hubs`."""
         return None

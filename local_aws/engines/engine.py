@@ -1,4 +1,4 @@
-"""The protocol of an engine: checks, a command to start, a way to stop it, and the folders of models."""
+"""The protocol of an engine (a server for models): checks, start command, clean-up and the folders of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_PORT: Final = 8084
 
 
 class EngineError(LocalError):
-    """Something that an engine needs is missing, or it did not start, or a model cannot be loaded."""
+    """An engine cannot be used: a requirement is missing, or the server did not start or does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +26,16 @@ class Setup:
     """Everything that an engine needs to know to start.
 
     Args:
-        image: the image's URI.
-        models: the folder whose folders `name/model/` hold the unpacked archives.
+        image: the URI of the container image.
+        models: the folder with the unpacked archive of each model in `<name>/model/`.
         scratch: a folder for files that the engine itself needs.
         port: the port on 127.0.0.1 that callers use.
         upstream_port: a free port, for a server that cannot check its callers and so is put behind a proxy.
-        token: the text that callers have to send (cohost/callers.py).
+        token: the access token that callers have to send (cohost/callers.py).
         environment: the catalog's container environment.
         handlers: the handlers that the catalog's models use.
-        hubs: folders of models laid out as org/name.
-        weights: folder of a model's weights by model name, for those that lie on this machine.
+        hubs: folders with Hugging Face models as `org/name`.
+        weights: the folders of weights by model name, for the models whose weights are on this machine.
     """
 
     image: str
@@ -56,10 +56,10 @@ class StartCommand:
 
     Args:
         command: the program and its arguments.
-        environment: variables added to this process's environment.
+        environment: variables that the server gets in addition to this process's environment.
         upstream: the address of a server that does not check its callers, a URL or `unix:` and a path; None for a
-            server that checks them itself at `Setup.port`.
-        warning: a text for the user about that address, None if no other program can reach it.
+            server that listens on `Setup.port` and checks its callers itself.
+        warning: a text for the user about `upstream`, None if no other program can reach that address.
     """
 
     command: Sequence[str]
@@ -69,31 +69,31 @@ class StartCommand:
 
 
 class Engine(Protocol):
-    """One way to serve archives. `name` is what the user calls it."""
+    """A server for a catalog's archives; `name` is the value of the option `--engine`."""
 
     @property
     def name(self) -> str:
-        """Return `embedded`, `djl` or `docker`."""
+        """Return the engine's name: `embedded`, `djl` or `docker`."""
 
     @property
     def container(self) -> str | None:
-        """Return the Docker container that runs the server, None where that is a child of this process."""
+        """Return the name of the server's Docker container; None if the server is a child of this process."""
 
     def check(self, setup: Setup) -> None:
-        """Check for everything that the engine needs, before anything is started.
+        """Check for everything that the engine needs, before a process is started.
 
         Raises:
             EngineError: the first missing requirement, with its fix.
         """
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return the command that serves in the foreground, and the address it serves at."""
+        """Return the command that runs the server in the foreground, and the server's address."""
 
     def stop(self) -> None:
-        """Clean up what ending the started process leaves."""
+        """Remove files and containers that remain after the started process has ended."""
 
     def model_url(self, setup: Setup, name: str) -> str:
         """Return the folder of a model as the server sees it."""
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the server's address of weights on this machine; None if it finds them itself."""
+        """Return the folder of a model's weights as the server sees it; None if the server finds them itself."""

@@ -24,7 +24,7 @@ def find_program(name: str, *, needed_for: str, fix: str) -> str:
     """Return the path of a program.
 
     Raises:
-        EngineError: it is not on PATH.
+        EngineError: the program is not on PATH.
     """
     path = shutil.which(name)
     if path is None:
@@ -33,7 +33,7 @@ def find_program(name: str, *, needed_for: str, fix: str) -> str:
 
 
 def output_of(command: Sequence[str], timeout_s: float | None = _TIMEOUT_S) -> str | None:
-    """Return the output of a program; None when it is not there, fails, or takes too long."""
+    """Run a program and return its output; None if the program is missing, fails, or exceeds the timeout."""
     try:
         result = subprocess.run(  # noqa: S603 - a list, no shell
             command, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -49,7 +49,7 @@ def run_program(
     """Run a program and return its output.
 
     Raises:
-        EngineError: it failed; `problem` is followed by the last line of its output.
+        EngineError: the program failed; the text is `problem` and the last line of the program's output.
     """
     try:
         result = subprocess.run(  # noqa: S603 - a list, no shell
@@ -73,7 +73,7 @@ _COLUMNS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process: resident memory in MiB, and the MiB of GPU memory (None where it is unknown)."""
+    """One process of a server: its resident memory and its GPU memory in MiB (None if unknown)."""
 
     pid: int
     role: str
@@ -82,17 +82,17 @@ class Process:
 
 
 def worker_models(counters: str) -> dict[int, str]:
-    """Return the model of each worker by process id, from the counters that only the embedded container has."""
+    """Return the model of each worker by process id, from the metrics text that only the embedded container has."""
     return {int(match["pid"]): match["model"] for match in _WORKER.finditer(counters)}
 
 
 def processes_below(pid: int, models: Mapping[int, str], gpu_memory: Mapping[int, int] | None) -> list[Process]:
-    """Return a process of this machine and all below it; none when it has ended."""
+    """Return a process of this machine and all its descendants; an empty list if the process has ended."""
     return [_process(number, arguments, resident, models, gpu_memory) for number, arguments, resident in _family(pid)]
 
 
 def processes_of_container(name: str, gpu_memory: Mapping[int, int] | None) -> list[Process]:
-    """Return the processes of a Docker container, with the host's process ids."""
+    """Return the processes of a Docker container, with their process ids on the host."""
     answer = output_of(["docker", "top", name, "-eo", "pid,rss,args"]) or ""
     rows = [line.split(None, _COLUMNS - 1) for line in answer.splitlines()[1:]]
     return [
@@ -110,7 +110,7 @@ def _family(pid: int) -> Iterator[tuple[int, Sequence[str], int]]:
     for process in family:
         try:
             yield process.pid, process.cmdline(), process.memory_info().rss // _MIB
-        except psutil.Error:  # it has ended meanwhile, or is another user's
+        except psutil.Error:  # the process has ended meanwhile, or is another user's
             continue
 
 
@@ -127,7 +127,7 @@ def _process(
 
 
 def _role(arguments: Sequence[str]) -> str:
-    """Return the role of a process: DJL Serving starts a worker with the folder of its model among the arguments."""
+    """Return the role of a process by its arguments; those of a DJL Serving worker contain its model's folder."""
     if _MODEL_DIR in arguments[:-1]:
         folder = Path(arguments[arguments.index(_MODEL_DIR) + 1])
         return f"worker of {folder.parent.name if folder.name == 'model' else folder.name}"
@@ -142,7 +142,7 @@ _NUMBERS = "--format=csv,noheader,nounits"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU; memory in MiB."""
+    """One GPU of this machine, with its used and total memory in MiB."""
 
     index: int
     name: str
@@ -151,7 +151,7 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """Return the GPUs of this machine; none where `nvidia-smi` is not there or does not answer."""
+    """Return the GPUs of this machine; an empty list if `nvidia-smi` is missing or does not answer."""
     answer = output_of(["nvidia-smi", "--query-gpu=index,name,memory.used,memory.total", _NUMBERS])
     rows = [_cells(line) for line in (answer or "").splitlines() if line.strip()]
     return [
@@ -160,10 +160,10 @@ def gpus() -> list[Gpu]:
 
 
 def memory_by_process() -> dict[int, int] | None:
-    """Return MiB of GPU memory by process id, over all GPUs; None where nvidia-smi does not answer.
+    """Return the GPU memory of each process in MiB by process id, over all GPUs; None if nvidia-smi does not answer.
 
-    In a container without the host's process ids, and under some drivers, nvidia-smi gives "[N/A]": such a process is
-    left out.
+    Processes for which nvidia-smi prints "[N/A]" are left out; it does so in a container without the host's process
+    ids, and under some drivers.
     """
     answer = output_of(["nvidia-smi", "--query-compute-apps=pid,used_memory", _NUMBERS])
     if answer is None:

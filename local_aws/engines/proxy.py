@@ -1,8 +1,8 @@
-"""The port of a real server: a proxy that accepts only callers with the token of this start.
+"""The proxy in front of DJL Serving, which accepts only callers with the access token of this start.
 
-DJL Serving checks neither Host nor Origin, and `POST /models` runs the code of any given folder. It therefore listens
-on a Unix socket if possible, which web pages cannot reach. Its callers connect to this proxy, which makes the same
-checks as the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer are
+DJL Serving checks neither Host nor Origin, and its `POST /models` runs the code of any given folder. DJL Serving
+therefore listens on a Unix socket if possible, which web pages cannot reach. Callers connect to this proxy, which makes
+the same checks as the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer are
 forwarded unchanged.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cohost.callers import Message, Receive, Send
 
 UNIX: Final = "unix:"
-# What belongs to one connection and not to the message (RFC 9110, 7.6.1), and what this server answers by itself.
+# Header fields of the connection, not of the message (RFC 9110, 7.6.1), and `expect`, which uvicorn answers by itself.
 _OF_THE_CONNECTION: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
@@ -37,14 +37,14 @@ _BACKLOG: Final = 1024
 
 
 class BadGateway(Fault):
-    """The server behind the proxy does not answer."""
+    """The fault of a request that the server behind the proxy does not answer."""
 
     status = 502
     kind = "BadGatewayException"
 
 
 class Proxy:
-    """An ASGI application that hands each request to the server at `address` (a URL, or `unix:` and a path)."""
+    """An ASGI application that forwards each request to the server at `address` (a URL, or `unix:` and a path)."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -55,7 +55,7 @@ class Proxy:
         self._client = httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass one request on, and its answer back as it comes."""
+        """Forward one request to the server, and stream the server's answer back."""
         try:
             answer = await self._client.send(self._request(scope, receive), stream=True)
         except httpx.TransportError as error:
@@ -74,7 +74,7 @@ class Proxy:
         target = scope["raw_path"] + (b"?" + query if query else b"")
         fields = scope["headers"]
         sends_body = any(name in {b"content-length", b"transfer-encoding"} for name, _ in fields)
-        # Built by hand, for a client's own headers (User-Agent and others) would reach handlers as properties.
+        # Built without the client, whose own headers (User-Agent and others) would reach handlers as properties.
         request = httpx.Request(
             scope["method"],
             self._base,
@@ -90,7 +90,7 @@ def guarded_proxy(port: int, token: str, address: str) -> Iterator[None]:
     """Serve a proxy for `address` on a port of 127.0.0.1, in a thread, for callers that hold `token`.
 
     Raises:
-        EngineError: the port cannot be taken.
+        EngineError: the port cannot be used, for example because another program listens on it.
     """
     server = uvicorn.Server(server_settings(Guard(Proxy(address), token, _refuse)))
     with _listener(port) as listener:
@@ -119,7 +119,7 @@ def _listener(port: int) -> socket.socket:
 def _fields_of(answer: httpx.Response) -> list[tuple[bytes, bytes]]:
     fields = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OF_THE_CONNECTION]
     if answer.reason_phrase:
-        # The protocol of this server turns it into the status line's reason.
+        # The HTTP protocol class of server_settings turns this header field into the reason of the status line.
         fields.append((REASON_HEADER.encode(), answer.reason_phrase.encode("latin-1")))
     return fields
 

@@ -1,4 +1,4 @@
-"""Report on a server: models and their workers, processes with their memory, and the excess over the instance."""
+"""Reports on a model server: models and workers, processes and memory, and the excess over the instance's memory."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 _PAGE = 100
 _LOADED = {"Healthy", "READY"}
-# With it the batching handler answers its counters and the choices of its load (cohost/handler/cohost_service.py).
+# With this header field the batching handler answers its counters and settings (cohost/handler/cohost_service.py).
 _COUNTERS = {"cohost-counters": "true"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server to report on: its address, and the process (or Docker container) that it is.
+    """A model server to report on: its address, and its process or Docker container.
 
-    `token` is required of its callers (cohost/callers.py); no report shows it.
-    `instance_type` is the one that the models are going to run on, None if unknown. `names` are the catalog's names
-    of models that the server knows by others, `log` is the file of its output, None where that is not on this machine.
+    `token` is the access token that callers must send (cohost/callers.py); no report shows it. `instance_type` is the
+    type of the instance that the models will run on, None if unknown. `names` maps the server's names of models to
+    the catalog's, where they differ. `log` is the file of the server's output, None if it is not on this machine.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Server:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that every request needs."""
+        """Return the headers that every request to the server needs: the access token."""
         return {TOKEN_HEADER: self.token}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelState:
-    """One model: `workers` that run, of at most `max_workers`; requests that wait.
+    """The state of one model: `workers` running workers of at most `max_workers`, and `waiting` queued requests.
 
-    `silent` is the reason why callers get no answer although the server reports the model as ready; None if they do,
-    and for a model that is not ready. `dtype` is the number format that the batching handler serves in; None for other
-    handlers.
+    `silent` is the reason why callers get no answer although the server reports the model as ready; None if callers
+    get answers, and for a model that is not ready. `dtype` is the number format that the batching handler computes in;
+    None for other handlers.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ModelState:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A server's models, processes and GPUs, and what does not fit (empty where everything does)."""
+    """A server's models and processes, the machine's GPUs, and the faults: failed models and excess memory."""
 
     server: Server
     models: Sequence[ModelState]
@@ -89,12 +89,12 @@ class Report:
 
     @property
     def resident_mb(self) -> int:
-        """Return the resident memory of all processes together; pages that they share count for each."""
+        """Return the resident memory of all processes in MiB; a page shared by processes counts once for each."""
         return sum(process.resident_mb for process in self.processes)
 
     @property
     def gpu_mb(self) -> int | None:
-        """Return the GPU memory of all processes together; None where it is unknown."""
+        """Return the GPU memory of all processes in MiB; None if it is unknown for all of them."""
         known = [process.gpu_mb for process in self.processes if process.gpu_mb is not None]
         return sum(known) if known else None
 
@@ -111,7 +111,7 @@ class Report:
 
 
 def report_on(server: Server) -> Report:
-    """Ask a server and the machine.
+    """Make the report on a server from the server's answers and the machine's processes and GPUs.
 
     Raises:
         EngineError: the server does not answer.
@@ -168,10 +168,10 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 
 
 def _called(client: httpx.Client, model: ModelState) -> ModelState:
-    """Return the state after a tiny call, since the server reports a model as ready even if its process has ended.
+    """Call a model with a tiny input and return its state with `silent` and `dtype`.
 
-    The content of the answer does not matter. With several workers, an ended one gets a call only in its turn, so a
-    stopped model is called again.
+    DJL Serving reports a model as ready even if its worker process has ended, so only a call shows that. The content of
+    the answer does not matter. Of several workers the ended one gets a call only in its turn, so the call is repeated.
     """
     if model.status not in _LOADED:
         return model
@@ -190,7 +190,7 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
 
 
 def _dtype_in(counters: httpx.Response) -> str | None:
-    """Return the number format among the batching handler's counters; another handler answers the call itself."""
+    """Return `dtype` from the answer to a call for counters; None if the model's handler has no counters."""
     try:
         answer = counters.json() if counters.is_success else None
     except ValueError:

@@ -1,6 +1,7 @@
-"""Run an engine with a catalog's models: write their folders, start, load, report, and end all processes.
+"""The run of an engine with a catalog's models: write folders, start, load, report, and end all processes.
 
-It also lists the servers to report on: the engine of a state folder, and the containers of the local AWS emulator.
+This module also lists the servers to report on: the engine of a state folder, and the containers of the local AWS
+emulator.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _LOAD_TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class LoadResult:
-    """The outcome of one load: `fault` is None where the model was loaded, else the server's status and message."""
+    """The outcome of loading one model: `fault` is None if it was loaded, else the server's status and message."""
 
     name: str
     seconds: float
@@ -54,7 +55,7 @@ class LoadResult:
 
 
 def local_weights(catalog: Catalog, hubs: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders of models whose weights lie on this machine, by model name; the others come from the Hub."""
+    """Return the folders of weights on this machine by model name; models without one are fetched from the Hub."""
     hub, found = Hub(hubs), {}
     for name, entry in catalog.models.items():
         with contextlib.suppress(HubError):
@@ -65,13 +66,13 @@ def local_weights(catalog: Catalog, hubs: Sequence[Path]) -> dict[str, Path]:
 def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
     """Write each model's archive, unpacked, to `setup.models`/NAME/model, the way SageMaker hands models to containers.
 
-    A model whose weights lie on this machine is pointed at them, which takes the place of id and revision; everything
-    else is what a deploy publishes.
+    If a model's weights are on this machine, `option.model_id` is their folder and there is no revision; everything
+    else equals the archive that a deploy publishes.
     """
     shutil.rmtree(setup.models, ignore_errors=True)
     image = parse_image(catalog.endpoint.image)
     for name, entry in catalog.models.items():
-        # Without an endpoint there is no S3, so what lies on this machine or the Hub is served.
+        # Without an endpoint there is no S3, so the weights come from this machine or the Hub.
         properties = properties_of(entry.model_copy(update={"weights": "hub"}))
         if (weights := engine.weights_url(setup, name)) is not None:
             properties = {key: text for key, text in properties.items() if key != "option.revision"}
@@ -83,13 +84,13 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
 
 
 def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
-    """Have a server load models (name → folder as the server sees it), one after another, as an endpoint does."""
+    """Let a server load models, one after another as on an endpoint; `models` maps names to the server's folders."""
     with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
         return [_load(client, name, folder) for name, folder in models.items()]
 
 
 def explained(loads: Sequence[LoadResult], log: Path) -> list[LoadResult]:
-    """Add the last error of a model's worker in a server's log to an error without a reason."""
+    """Add a reason to faults without one: the last error of the model's worker in the server's log."""
     unexplained = [load for load in loads if load.fault is not None and lacks_reason(load.fault)]
     if not unexplained:
         return list(loads)
@@ -127,7 +128,7 @@ _STOP_GRACE_S = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunningEngine:
-    """A running engine with its models: the outcome of each load, and the report after them."""
+    """A running engine with its models: the outcome of each load, and the report made after all loads."""
 
     server: Server
     loads: Sequence[LoadResult]
@@ -135,18 +136,18 @@ class RunningEngine:
 
     @property
     def faults(self) -> list[str]:
-        """Return the reasons why the models do not all fit: refused loads first, then the report's findings."""
+        """Return the reasons why the models do not all fit: failed loads first, then the faults of the report."""
         refused = [f"{load.name} was not loaded: {load.fault}" for load in self.loads if load.fault is not None]
         return [*refused, *self.report.faults]
 
     def content(self) -> dict[str, Any]:
-        """Return the outcome as JSON values."""
+        """Return the loads and the report as JSON values."""
         loads = [asdict(load) for load in self.loads]
         return {**self.report.content(), "loads": loads, "faults": self.faults, "fits": not self.faults}
 
 
 def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path], region: str) -> Setup:
-    """Return the setup with which an engine serves a catalog; files go to `state`/engine.
+    """Return the setup for an engine that serves a catalog; the engine's files go to `state`/engine.
 
     Raises:
         ImageError: the catalog's image has no URI in the region.
@@ -172,12 +173,12 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
 def running(
     engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: float, warn: Callable[[str], None]
 ) -> Iterator[RunningEngine]:
-    """Run an engine with the catalog's models loaded; when the block ends, it has ended with all its processes.
+    """Run an engine with the catalog's models loaded; at the end of the block end the engine and all its processes.
 
     `warn` gets the engine's warning for the user before the start.
 
     Raises:
-        EngineError: something is missing, the port is in use, or the server does not answer within the time limit.
+        EngineError: a requirement is missing, the port is in use, or the server does not answer within the time limit.
     """
     check_port(setup.port)
     engine.check(setup)
@@ -211,7 +212,7 @@ def running(
 
 
 def recorded_server(state: Path) -> Server | None:
-    """Return the server that `running` keeps up for a state folder; None when there is none."""
+    """Return the server that `running` runs for a state folder, in any process; None if there is none."""
     try:
         server = Server(**json.loads((state / "engine" / STATE_FILE).read_text()))
         os.kill(server.pid, 0)
@@ -232,7 +233,7 @@ def _spawn(start: StartCommand, log: Path) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - a list, no shell
                 start.command,
-                # Nothing is written to it: the embedded container ends when it closes, on any death of this process.
+                # The embedded container ends when this pipe closes, however this process dies; nothing is written.
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -268,12 +269,12 @@ def _wait_until_up(process: subprocess.Popen[bytes], server: Server, log: Path, 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the server; after a while SIGKILL to it and to what it has started."""
+    """Send SIGTERM to the server, and when it has ended or 20 s are over, SIGKILL to its whole process group."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_GRACE_S)
-    # Its session is its own, so nothing else can be in the group.
+    # The server was started in its own session, so only its own descendants can be in its process group.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -285,7 +286,7 @@ def servers_of(state: Path) -> list[Server]:
     """Return the servers of a state folder: the one of `cohost local run`, and each instance of each endpoint.
 
     Raises:
-        EngineError: nothing runs there.
+        EngineError: no server runs for this state folder.
     """
     engine = recorded_server(state)
     servers = [engine] if engine is not None else []
@@ -323,5 +324,5 @@ def endpoint_servers(snapshot: Mapping[str, Any]) -> Iterator[Server]:
 
 
 def _names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the catalog's names of a container's models, by the names that SageMaker has given them there."""
+    """Return the catalog's names of a container's models by the ids that SageMaker gave these models."""
     return {model["model_id"]: model["target"].removesuffix(ARCHIVE_SUFFIX) for model in models}

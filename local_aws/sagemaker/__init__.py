@@ -1,1 +1,1 @@
-"""SageMaker: control plane, runtime, and endpoints whose containers serve real models."""
+"""The emulated SageMaker: control plane, runtime, and endpoints whose containers serve real models."""

@@ -1,4 +1,4 @@
-"""The errors of SageMaker: of the control plane, of InvokeEndpoint, and of the background work of both.
+"""The errors of the emulated SageMaker: of its control plane, of InvokeEndpoint, and of the background work of both.
 
 ServiceFault (local_aws.kit.errors), an answer with the service's code and status
 ├── control plane (JSON 1.1; AWS API reference: "Common Errors" and the errors of each operation)
@@ -12,8 +12,8 @@ Exception, which is converted before a caller gets it
 ├── DeploymentError: becomes the FailureReason of an endpoint or a component
 └── ModelLoadError: becomes a ModelError
 
-Every error of InvokeEndpoint is made by a function below. Texts are the service's own where a public report quotes
-them, and the function names that report; the others are the emulation's.
+Every error of InvokeEndpoint is made by a function below. An error's text is the service's own where a public report
+quotes it, and the function names that report (a GitHub issue); the other texts are the emulation's.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FIRST_SERVER_ERROR = 500
 
 
 class DeploymentError(Exception):
-    """A creation or an update cannot be completed; the text is the FailureReason of the endpoint or component."""
+    """The creation or update of an endpoint or component cannot be completed; the text becomes its FailureReason."""
 
 
 class ModelLoadError(Exception):
-    """The container did not load a model; `status` and `text` are its answer, status 0 means no answer."""
+    """A container did not load a model; `status` and `text` are the container's answer, status 0 means no answer."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
@@ -52,42 +52,42 @@ class ResourceLimitExceeded(ServiceFault):
 
 
 class ValidationError(ServiceFault):
-    """A call of the runtime is wrong, or names an endpoint or model that does not exist."""
+    """A call of InvokeEndpoint is invalid, or names an endpoint or model that does not exist."""
 
     code = "ValidationError"
     status = HTTPStatus.BAD_REQUEST
 
 
 class ModelError(ServiceFault):
-    """The container answered with an error, or not at all."""
+    """The model's container answered a call with an error, or not at all."""
 
     code = "ModelError"
     status = HTTPStatus.FAILED_DEPENDENCY
 
 
 class ModelNotReadyException(ServiceFault):
-    """The target model is still being fetched or loaded; the same call will succeed later."""
+    """The target model of a call is still being fetched or loaded; the same call can succeed later."""
 
     code = "ModelNotReadyException"
     status = HTTPStatus.TOO_MANY_REQUESTS
 
 
 class ServiceUnavailable(ServiceFault):
-    """No instance of the variant can take the call at the moment."""
+    """No container of the variant or component can take the call at the moment."""
 
     code = "ServiceUnavailable"
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class ThrottlingException(ServiceFault):
-    """There are more calls than the service lets through; its message is null (AWS API reference: "Common Errors")."""
+    """There are more calls than SageMaker lets through; the error's message is null (AWS: "Common Errors")."""
 
     code = "ThrottlingException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class PayloadTooLarge(ServiceFault):
-    """The body of a call is larger than the runtime takes; the real answer has no error type, only its status."""
+    """The body of a call is larger than InvokeEndpoint takes; SageMaker's answer has no error type, only status 413."""
 
     code = ""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -107,7 +107,7 @@ def not_emulated(feature: str, *, allowed: str = "") -> ValidationError:
 
 
 def payload_too_large(limit_bytes: int) -> PayloadTooLarge:
-    """Refuse a body over the limit (text: aws/sagemaker-python-sdk#171)."""
+    """Refuse a call whose body is over the limit (text: aws/sagemaker-python-sdk#171)."""
     return PayloadTooLarge(f"HTTP content length exceeded {limit_bytes} bytes.")
 
 
@@ -132,7 +132,7 @@ def target_model_missing(request_id: str) -> ValidationError:
 
 
 def target_model_not_supported(endpoint_name: str) -> ValidationError:
-    """Report a TargetModel for an endpoint that is not a multi-model one (text: aws/amazon-sagemaker-examples#1216)."""
+    """Report a TargetModel for an endpoint that is not multi-model (text: aws/amazon-sagemaker-examples#1216)."""
     return ValidationError(
         f"Endpoint {endpoint_name} is not a multi-model endpoint and does not support target model header.",
         ErrorCode="TARGET_MODEL_HEADER_NOT_SUPPORTED",
@@ -147,7 +147,7 @@ def target_model_outside(target: str) -> ValidationError:
 
 
 def component_name_missing() -> ValidationError:
-    """Report a call that names no component, of an endpoint made of components (text: BerriAI/litellm#37766)."""
+    """Report a call that names no component to an endpoint with components (text: BerriAI/litellm#37766)."""
     return ValidationError(
         "Inference Component Name header is required for endpoints to which you plan to deploy inference "
         "components. Please include Inference Component Name header or consider using SageMaker models.",
@@ -156,7 +156,7 @@ def component_name_missing() -> ValidationError:
 
 
 def component_name_not_allowed() -> ValidationError:
-    """Report a call that names a component, of an endpoint without components (text: BerriAI/litellm#37766)."""
+    """Report a call that names a component to an endpoint without components (text: BerriAI/litellm#37766)."""
     return ValidationError(
         "Inference Component Name header is not allowed for endpoints to which you dont plan to deploy inference "
         "components. Please remove the Inference Component Name header and try again.",
@@ -170,7 +170,7 @@ def component_not_found(name: str, endpoint_name: str) -> ValidationError:
 
 
 def component_on_other_variant(name: str, variant_name: str) -> ValidationError:
-    """Report a TargetVariant that the named component is not on."""
+    """Report a call that names a component and, as TargetVariant, a variant that the component is not on."""
     return ValidationError(f"Inference Component {name} is not on variant {variant_name}.")
 
 
@@ -178,22 +178,22 @@ def component_on_other_variant(name: str, variant_name: str) -> ValidationError:
 
 
 def throttled() -> ThrottlingException:
-    """Refuse a call as one too many."""
+    """Refuse a call as one more than SageMaker lets through."""
     return ThrottlingException(None)
 
 
 def unavailable_on_request() -> ServiceUnavailable:
-    """Reject a call because of a fault switch."""
+    """Refuse a call because of the fault switch `unavailable_calls` (local_aws/sagemaker/fault_injection.py)."""
     return ServiceUnavailable("ServiceUnavailable was asked for with a fault switch; retry the request")
 
 
 def no_instance_ready(owner: str) -> ServiceUnavailable:
-    """Report that no container can take the call; `owner` is the variant or component that they belong to."""
+    """Report that no container of `owner`, a variant or component, can take the call."""
     return ServiceUnavailable(f"No instance of {owner} is ready; retry the request")
 
 
 def no_component_capacity() -> ValidationError:
-    """Report a component without copies (text: AWS's blog post on scaling inference components down to zero)."""
+    """Report a call of a component without copies (text: AWS's blog post on scaling inference components to zero)."""
     return ValidationError(
         "Inference Component has no capacity to process this request. ApplicationAutoScaling may be "
         "in-progress (if configured) or try to increase the capacity by invoking "
@@ -202,14 +202,14 @@ def no_component_capacity() -> ValidationError:
 
 
 def model_not_ready(waited_s: float) -> ModelNotReadyException:
-    """Report that the target model is not loaded yet."""
+    """Report that the target model is not loaded after the call waited `waited_s` seconds."""
     return ModelNotReadyException(
         f"The model is still being downloaded or loaded after {waited_s:g} seconds. Retry the request."
     )
 
 
 def model_data_unavailable(action: str, bucket: str, key: str, requirement: str) -> ValidationError:
-    """Report an archive that cannot be had; `action` is download or extract, `requirement` what must hold for it."""
+    """Report a model archive that `action`, download or extract, failed on; `requirement` is its precondition."""
     return ValidationError(
         f"Failed to {action} model data(bucket: {bucket}, key: {key}). Please ensure that {requirement}.",
         ErrorCode="MODEL_DATA_DOWNLOAD_FAILED",
@@ -217,7 +217,7 @@ def model_data_unavailable(action: str, bucket: str, key: str, requirement: str)
 
 
 def load_timed_out(limit_s: float) -> ModelLoadError:
-    """Report a load that was given up after its time limit."""
+    """Report that the load of a model was given up after its time limit."""
     return ModelLoadError(0, f"not loaded within {limit_s:g} seconds")
 
 
@@ -230,7 +230,7 @@ def container_ended() -> ModelLoadError:
 
 
 def model_error(status: int, text: str, *, log_group: str, account: Account) -> ModelError:
-    """Make the error of a call that the container did not answer with success; status 0 means no answer.
+    """Make the error of a call that the container answered with an error, or not at all (status 0).
 
     Text: aws/sagemaker-python-sdk#2955; members: aws/sagemaker-tensorflow-serving-container#109.
     """
@@ -255,7 +255,7 @@ def invocation_timed_out(*, log_group: str, account: Account) -> ModelError:
 
 
 def no_response(endpoint_name: str, *, log_group: str, account: Account) -> ModelError:
-    """Make the error of a call whose connection broke (text: aws/amazon-sagemaker-examples#3089)."""
+    """Make the error of a call whose connection to the container broke (text: aws/amazon-sagemaker-examples#3089)."""
     text = (
         f"Amazon SageMaker could not get a response from the {endpoint_name} endpoint. This can occur when CPU or "
         "memory utilization is high. To check your utilization, see Amazon CloudWatch. To fix this problem, use an "

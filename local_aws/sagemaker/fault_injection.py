@@ -1,15 +1,16 @@
 """`/_cohost/faults`: fault injection, for tests of the callers of endpoints. Not part of SageMaker.
 
-`PUT` accepts a JSON object and returns the whole state; switches that are left out are not changed:
-- `throttled_calls`: this number of next calls get ThrottlingException, status 400 with an empty message, as the service
+`PUT` accepts a JSON object of fault switches and returns the values of all; those left out are not changed:
+- `throttled_calls`: this number of next calls get ThrottlingException, status 400 with an empty message, as SageMaker
   sends it (opensearch-project/ml-commons#2429, aws-samples/amazon-sagemaker-nlu-search#4);
-- `unavailable_calls`: this number of calls after those get ServiceUnavailable, status 503;
-- `model_load_delay_s`: seconds that every load of a multi-model container's model takes longer, inside its time limits;
+- `unavailable_calls`: this number of calls after the throttled ones get ServiceUnavailable, status 503;
+- `model_load_delay_s`: seconds that every load of a model in a multi-model container takes longer; they count towards
+  the time limits of a load;
 - `container_start_delay_s`: seconds that every start of a container takes longer, a component's copies included;
-- `ping_interval_s`, `ping_failures`, `replacement_delay_s`: seconds between the pings of a container, pings that fail
-  in a row before it gets no calls any more, and seconds from then until another container starts in its place;
+- `ping_interval_s`, `ping_failures`, `replacement_delay_s`: seconds between two pings of a container, number of pings
+  that fail in a row before the container gets no more calls, and seconds from then until another starts in its place;
 - `worker_fault`: a fault that is injected into one worker process at once (local_aws/sagemaker/debug/pages.py).
-`GET` returns the state, `DELETE` ends all faults: each switch is reset to its value at the start.
+`GET` returns the value of every switch. `DELETE` ends all faults: each switch is reset to its value at the start.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ PATH: Final = "/_cohost/faults"
 
 
 class SwitchError(ValueError):
-    """A request names a switch that does not exist, or an invalid value; the text contains the fix."""
+    """A request names a fault switch that does not exist, or an invalid value; the text contains the fix."""
 
 
 @dataclass(kw_only=True)
 class FaultSwitches:
-    """The faults that are on, and how the health of containers is judged. Counts go down with the calls they hit."""
+    """The fault switches of SageMaker; the counts of calls go down with each call that gets the fault."""
 
     throttled_calls: int = 0
     unavailable_calls: int = 0
@@ -44,12 +45,12 @@ class FaultSwitches:
     replacement_delay_s: float
 
     def __post_init__(self) -> None:
-        """Remember the values that `clear` restores."""
+        """Remember the initial values of the switches, which `clear` restores."""
         self._initial = self.state()
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Make the switches with no fault on, and the settings' judgement of health."""
+        """Make switches with no fault on, and with the intervals and number of pings from the settings."""
         return cls(
             ping_interval_s=settings.ping_interval_s,
             ping_failures=settings.ping_failures,
@@ -57,15 +58,15 @@ class FaultSwitches:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return each switch's value by its name."""
+        """Return the value of each switch by the switch's name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def check_call(self) -> None:
-        """Count a call.
+        """Count a call of InvokeEndpoint against the switches `throttled_calls` and `unavailable_calls`.
 
         Raises:
-            ThrottlingException: the call is one of those to be throttled.
-            ServiceUnavailable: it is one of those to find no instance.
+            ThrottlingException: the call counted against `throttled_calls`.
+            ServiceUnavailable: the call counted against `unavailable_calls`.
         """
         if self.throttled_calls > 0:
             self.throttled_calls -= 1
@@ -76,10 +77,10 @@ class FaultSwitches:
 
     @staticmethod
     def check(wanted: object) -> dict[str, Any]:
-        """Read the values of a request.
+        """Check the JSON value of a PUT and return its switches, each with its new value.
 
         Raises:
-            SwitchError: a name or a value is wrong.
+            SwitchError: the value is no object, names a switch that does not exist, or has an invalid value for one.
         """
         if not isinstance(wanted, dict):
             raise SwitchError("the body is not a JSON object; allowed: an object of switches; fix: send one")
@@ -93,12 +94,12 @@ class FaultSwitches:
         return wanted
 
     def set(self, checked: dict[str, Any]) -> None:
-        """Set values that `check` has read."""
+        """Set the switches to values that `check` has returned."""
         for name, value in checked.items():
             setattr(self, name, value)
 
     def clear(self) -> None:
-        """End all faults, and judge the health of containers as at the start again."""
+        """End all faults: reset each switch to its value at the start."""
         self.set(self._initial)
 
 

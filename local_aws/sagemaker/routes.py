@@ -1,4 +1,4 @@
-"""SageMaker of one account and region: its control plane, its runtime and every container behind them."""
+"""The emulated SageMaker of one account and region: its control plane, its runtime and all its containers."""
 
 from __future__ import annotations
 
@@ -50,21 +50,22 @@ _SHORTEST_INTERVAL_S = 0.01
 
 
 class SageMaker:
-    """Run an embedded SageMaker. `asgi` answers every request that is signed for "sagemaker", and two pages more.
+    """Run an emulated SageMaker in this process; the ASGI application `asgi` answers its requests.
 
-    Those are `/_cohost/endpoints` (introspection) and `/_cohost/faults` (faults on demand).
+    These are all requests that are signed for "sagemaker", and two pages that SageMaker does not have:
+    `/_cohost/endpoints` (internal state) and `/_cohost/faults` (fault injection).
 
     Args:
-        endpoint_url: returns the URL of the other embedded services; called when it is first needed.
+        endpoint_url: returns the URL of the other embedded services; called when that URL is first needed.
         state_dir: holds `logs/<endpoint>/<instance>.log`, and `endpoints/` while endpoints run.
-        hub_roots: folders `org/name` of Hugging Face files, handed to containers.
-        account_id: twelve digits, for ARNs and texts.
+        hub_roots: folders with Hugging Face models as `org/name`, handed to containers.
+        account_id: twelve digits, for ARNs and the texts of errors.
         region: an AWS region's name.
         start_container: starts a server container.
-        settings: time limits and quotas; None means the service's own.
-        clock: counts idle times and the intervals of metrics; None means the machine's.
-        record_metric: gets every metric value at once, for alarms; None where there are no alarms.
-        keys: gives each container the key of its execution role; None: keys that the gateway does not accept.
+        settings: time limits and quotas; None means SageMaker's own.
+        clock: measures idle times and the intervals of metrics; None means the machine's clock.
+        record_metric: gets every metric value when it is recorded, for alarms; None where there are no alarms.
+        keys: gives each container the access key of its execution role; None means keys that the gateway refuses.
         on_transition: awaited, before `settings.transition_delay_s`, in each status that an endpoint or a component
             passes through, such as Creating.
     """
@@ -105,7 +106,7 @@ class SageMaker:
 
     @property
     def state(self) -> SageMakerState:
-        """The account's resources. They belong to the event loop that serves `asgi`."""
+        """The account's SageMaker resources; use them only in the event loop that serves `asgi`."""
         return self._state
 
     async def startup(self) -> None:
@@ -117,21 +118,21 @@ class SageMaker:
         self._publishing.begin(self._report_for_ever())
 
     async def shutdown(self) -> None:
-        """End every container, task and thread. Nothing of the service outlives it."""
+        """End every container, task and thread of the emulated SageMaker."""
         await self.stop_endpoints()
         await self._publishing.give_up()
         await self._http.aclose()
         await self._clients.close()
 
     async def stop_endpoints(self) -> None:
-        """Cancel every change of endpoints and components, and end all containers, those included that are starting."""
+        """Cancel every change of endpoints and components, and end all containers, also those that are starting."""
         await self._deployments.shutdown()
 
     async def publish(self) -> None:
         """Send the metrics and log lines that were not sent yet to the embedded CloudWatch.
 
         Raises:
-            ExceptionGroup: metrics or logs were not taken; they are sent the next time.
+            ExceptionGroup: CloudWatch did not accept all metrics or log lines; the rest is sent the next time.
         """
         results = await asyncio.gather(self._metrics.publish(), self._logs.publish(), return_exceptions=True)
         if faults := [result for result in results if isinstance(result, Exception)]:
@@ -208,7 +209,7 @@ class SageMaker:
     async def _report_for_ever(self) -> None:
         settings, clock = self._settings, self._clock
         while True:
-            # Each look is a value of the metrics that go by the clock, so a fast clock needs more of them.
+            # Each round records one value per metric of the clock's intervals, so a fast clock needs more rounds.
             interval_s = min(settings.publish_interval_s, clock.real(settings.concurrency_interval_s))
             await asyncio.sleep(max(interval_s, _SHORTEST_INTERVAL_S))
             for endpoint in list(self._state.endpoints):
@@ -216,7 +217,7 @@ class SageMaker:
                     if endpoint.fleet is not None:
                         endpoint.fleet.report()
                 except Exception:
-                    # One endpoint that cannot be looked at must not end the metrics of all, for good and unseen.
+                    # An endpoint whose report fails must not end this loop, and so the metrics of all endpoints.
                     _logger.exception("could not look at endpoint %s", endpoint.name)
 
     async def _publish_for_ever(self) -> None:
@@ -225,15 +226,15 @@ class SageMaker:
             try:
                 await self.publish()
             except Exception:
-                # Values that could not be sent are sent the next time; the log has the error.
+                # Metric values and log lines that could not be sent are sent the next time; the log has the error.
                 _logger.exception("could not publish to the embedded CloudWatch")
 
 
 def _container_client() -> httpx.AsyncClient:
-    """Make the client of all containers, with one pool.
+    """Make the HTTP client of all containers, with one pool of connections.
 
-    Proxies of the environment are for other machines, containers are on this one; answers are forwarded unchanged, so
-    the client does not accept compression.
+    It ignores the proxies that the environment names, since containers are on this machine. It does not accept
+    compression, since answers are forwarded unchanged.
     """
     return httpx.AsyncClient(
         trust_env=False,

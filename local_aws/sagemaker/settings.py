@@ -1,4 +1,4 @@
-"""Settings of the emulated SageMaker, with the service's own values as defaults, and the quotas that they set."""
+"""Settings of the emulated SageMaker, with the real SageMaker's values as defaults, and the check of the quotas."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
-# Enough for any stack of this project; types that the table lacks have a quota of 0, like in a fresh account.
+# Enough for any stack of this project; instance types that INSTANCES lacks have quota 0, like in a fresh account.
 _QUOTA_PER_TYPE = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Time limits in seconds, quotas and intervals; `instance_idle_s` and `concurrency_interval_s` go by the clock.
+    """Time limits, intervals and quotas of the emulated SageMaker; names that end in `_s` are in seconds.
 
-    `load_wait_s`: a call waits so long for its model, then gets ModelNotReadyException (AWS: "Invoke a Multi-Model
-    Endpoint"). `load_limit_s`: fetching and loading go on so long in the background (same page).
-    `invocation_timeout_s`: a container must answer within it (AWS: "real-time inference" quotas).
-    `transition_delay_s`: endpoints and components stay at least so long in Creating, Updating and Deleting.
-    `alive_interval_s`: how often a container's process is looked at.
-    `ping_interval_s`, `ping_failures`, `replacement_delay_s`: how often a container is pinged, how many pings in a row
-    fail before it gets no calls any more, and how much later another one starts in its place. AWS documents none of
-    the three; they can be changed while endpoints run (local_aws/sagemaker/fault_injection.py).
-    `drain_limit_s`: running calls may finish so long before an old instance is stopped.
-    `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
-    `concurrency_interval_s`: how often the high-resolution metrics of concurrent calls get a value (AWS: "Amazon
+    `instance_idle_s` and `concurrency_interval_s` are measured by the emulation's clock, the others in real time.
+    `load_wait_s`: maximum wait of a call for its model before ModelNotReadyException (AWS: "Invoke a Multi-Model
+    Endpoint"). `load_limit_s`: maximum duration of fetching and loading a model in the background (same page).
+    `invocation_timeout_s`: maximum time until a container answers a call (AWS: "real-time inference" quotas).
+    `transition_delay_s`: minimum time that endpoints and components stay in Creating, Updating and Deleting.
+    `alive_interval_s`: time between two checks that a container's process runs.
+    `ping_interval_s`, `ping_failures`, `replacement_delay_s`: time between two pings of a container, number of pings
+    that fail in a row before the container gets no more calls, and time from then until another starts in its place.
+    AWS documents none of the three; they can be changed while endpoints run (local_aws/sagemaker/fault_injection.py).
+    `drain_limit_s`: maximum time that running calls get to finish before an old instance is stopped.
+    `publish_interval_s`: time between two sendings of metrics and log lines to the embedded CloudWatch.
+    `concurrency_interval_s`: time between two values of the high-resolution metrics of concurrent calls (AWS: "Amazon
     SageMaker AI metrics in Amazon CloudWatch").
-    `instance_idle_s`: a managed instance without copies is kept so long, as others have measured on the service.
-    `scale_to_zero`: whether managed instance scaling may have a minimum of 0; regions differ.
-    `instance_quotas`: instances for endpoint usage, by type; None gives every type of cohost.hardware.instances one.
+    `instance_idle_s`: time that a managed instance without copies is kept, as others have measured on SageMaker.
+    `scale_to_zero`: True if managed instance scaling may have a minimum of 0; regions differ.
+    `instance_quotas`: instances for endpoint usage, by type; None means 20 of every type of cohost.hardware.instances.
     """
 
     load_wait_s: float = 60
@@ -54,17 +55,17 @@ class Settings:
     instance_quotas: Mapping[str, int] | None = None
 
     def instance_quota(self, instance_type: str) -> int:
-        """Return how many instances of a type all endpoints together may have."""
+        """Return the number of instances of a type that all endpoints together may have."""
         if self.instance_quotas is None:
             return _QUOTA_PER_TYPE if instance_type in INSTANCES else 0
         return self.instance_quotas.get(instance_type, 0)
 
 
 class Quotas:
-    """Check requests for instances against the account's limits.
+    """Check requests for instances against the account's quotas.
 
     Args:
-        settings: hold the limit of each instance type.
+        settings: hold the quota of each instance type.
         in_use: counts the instances of all endpoints by type.
     """
 
@@ -73,16 +74,16 @@ class Quotas:
         self._in_use = in_use
 
     def check(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Check instance types and how many more of each are wanted.
+        """Check a request: pairs of an instance type and the number of further instances of that type.
 
         Raises:
-            ResourceLimitExceeded: there would be more of a type than the account may have.
+            ResourceLimitExceeded: the account would have more instances of a type than its quota.
         """
         used = self._in_use()
         for instance_type, count in wanted:
             quota = self._settings.instance_quota(instance_type)
             if count > 0 and used[instance_type] + count > quota:
-                # Quoted in aws/amazon-sagemaker-examples#307.
+                # The text is quoted in aws/amazon-sagemaker-examples#307.
                 raise ResourceLimitExceeded(
                     f"The account-level service limit '{instance_type} for endpoint usage' is {quota} Instances, with "
                     f"current utilization of {used[instance_type]} Instances and a request delta of {count} Instances. "

@@ -1,4 +1,4 @@
-"""All SageMaker resources of the account."""
+"""The SageMaker resources of one account."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SageMakerState:
-    """The account's resources by kind."""
+    """The account's SageMaker resources by kind."""
 
     models: Collection[Resource]
     configs: Collection[Resource]
@@ -38,7 +38,7 @@ class SageMakerState:
         return [component for component in self.components if component.endpoint is endpoint]
 
     def instances_in_use(self) -> Counter[str]:
-        """Count the instances of all endpoints by type, those included that an update is starting."""
+        """Count the instances of all endpoints by instance type, including those that an update is starting."""
         used = Counter[str]()
         for endpoint in self.endpoints:
             for fleet in filter(None, (endpoint.fleet, endpoint.starting)):

@@ -1,4 +1,4 @@
-"""Helpers of tests: wait for a condition, create the role that an endpoint runs with."""
+"""Helpers for tests: wait for a condition, create the execution role of an endpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVING_POLICY: Final[dict[str, Any]] = {
 
 
 def wait_for(condition: Callable[[], Any], limit_s: float = 60, *, pause_s: float = 0.05) -> None:
-    """Wait until a condition holds, checked again after each pause; fail the test after the timeout."""
+    """Wait until a condition holds, checking it every `pause_s` seconds; fail the test after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -35,7 +35,7 @@ def wait_for(condition: Callable[[], Any], limit_s: float = 60, *, pause_s: floa
 
 
 def serving_role(iam: Any, name: str, service: str = "sagemaker.amazonaws.com") -> str:
-    """Create a role that a service may take and that may serve models; returns its ARN."""
+    """Create a role that `service` may assume and that has SERVING_POLICY; return the role's ARN."""
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
     trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]["Arn"]

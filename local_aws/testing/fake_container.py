@@ -1,4 +1,4 @@
-"""A server container for tests: implements the container contract of multi-model endpoints without a model."""
+"""A fake server container for tests: it implements the contract of multi-model containers without real models."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Serves an ASGI app on a free port of 127.0.0.1 until it is stopped, which takes no time.
+    """A server of an ASGI app on a free port of 127.0.0.1, which stops without delay.
 
-    uvicorn's own Server ends with pauses of a tenth of a second, which many tests add up.
+    uvicorn's own Server ends with pauses of a tenth of a second, which add up over many tests.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -35,10 +35,10 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Listen; the URL."""
+        """Start to listen and return the server's URL."""
         self._config.load()
 
-        # uvicorn's types name any protocol here, though it makes them with these arguments too.
+        # uvicorn's type allows any protocol class here, but uvicorn itself makes its protocols with these arguments.
         make: Any = self._config.http_protocol_class
 
         def protocol() -> asyncio.Protocol:
@@ -49,7 +49,7 @@ class Listener:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def stop(self) -> None:
-        """Stop like a killed process: lose connections and running calls."""
+        """Stop like a killed process: break all connections and cancel running calls."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
@@ -59,9 +59,9 @@ class Listener:
 
 
 class Gate:
-    """Open until a test shuts it from its own thread; who comes to a shut one waits until it is opened again.
+    """A gate for coroutines, which wait at it while a test keeps it shut; a test uses it from its own thread.
 
-    A test can check the state meanwhile without a race, unlike with an operation that takes some seconds.
+    While the gate is shut, a test can check the state without a race, unlike during an operation of some seconds.
     """
 
     def __init__(self) -> None:
@@ -69,26 +69,27 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Let all calls through."""
+        """Let all waiting and later coroutines through."""
         self._open.set()
 
     def shut(self) -> None:
-        """Block all later calls."""
+        """Make all later coroutines wait."""
         self._open.clear()
 
     async def passed(self) -> None:
-        """Wait until it is open."""
+        """Wait until the gate is open."""
         while not self._open.is_set():  # noqa: ASYNC110 - another thread opens it, and several loops may wait
             await asyncio.sleep(0.005)
 
 
 class FakeContainer:
-    """One running container. A model's behaviour comes from the file `behaviour` of its archive, if it has one.
+    """One fake container. A model behaves as the file `behaviour` of its archive says, if the archive has that file.
 
-    Lines of it: `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N`, `invoke=SECONDS`; instead of
-    seconds `held`, which waits at the gate. An answer holds the text of the archive's file `answer` and what reached
-    the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` has
-    the requested faults of workers, `loading` the number of loads in progress.
+    The lines of the file are `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N` and
+    `invoke=SECONDS`; `held` instead of seconds waits at the gate. An answer to a call has the text of the archive's
+    file `answer` and the body and headers of the call. `/ping` answers `ping_status` and `ping_body`, or never while
+    `silent` is True. `room` is the number of models that fit, `worker_faults` has the requested faults of workers,
+    `loading` is the number of loads in progress.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
@@ -111,7 +112,7 @@ class FakeContainer:
         self._listener: Listener | None = None
 
     async def start(self) -> None:
-        """Listen on a free port."""
+        """Start the container: listen on a free port."""
         routes = [
             Route("/ping", self._ping),
             Route("/models", self._load, methods=["POST"]),
@@ -126,18 +127,18 @@ class FakeContainer:
         self.log("listening")
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop the container: stop listening and break all connections."""
         self.alive = False
         if self._listener is not None:
             self._listener.stop()
 
     async def die(self) -> None:
-        """End like a killed process: lose the memory, answer no calls."""
+        """End like a killed process: stop, and forget the loaded models."""
         await self.stop()
         self.models.clear()
 
     def log(self, line: str) -> None:
-        """Write a line where the container's output goes."""
+        """Append a line to the log file of the container's output."""
         path: Path = self.options["log_file"]
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -157,7 +158,7 @@ class FakeContainer:
         return JSONResponse(wanted)
 
     async def _list(self, request: Request) -> Response:
-        """List one model per page, so that a caller has to follow the pages."""
+        """Answer the list of models with one model per page, so that a caller has to follow the pages."""
         names = self._known()
         start = int(request.query_params.get("next_page_token", 0))
         page = {"models": [{"modelName": name} for name in names[start : start + 1]]}
@@ -165,7 +166,7 @@ class FakeContainer:
         return JSONResponse({**page, **more})
 
     def _known(self) -> list[str]:
-        """List the models by the names that the container has for them."""
+        """Return the container's own names of its models."""
         store: Path = self.options["model_store"]
         return sorted(self.models or (re.sub(r"\W", "_", name) for name in _models(store)))
 
@@ -236,12 +237,12 @@ class FakeContainer:
 
 
 class FakeFactory:
-    """Starts fake containers, like `Container.start`.
+    """A factory that starts fake containers, as `Container.start` starts real ones.
 
-    `failing` makes starts fail, `delay_s` makes them slow, `room` limits the models in memory; `starting` counts starts
-    under way, `given_up` those that were cancelled and have cleaned up after themselves, which takes a moment;
-    `fail_starts` are the numbers of the starts that fail, the first one being 1. Starts wait at `start_gate`, and at
-    `gate` what models have to do.
+    `failing` makes all starts fail, `fail_starts` has the numbers of single starts that fail, counted from 1.
+    `delay_s` is the duration of a start in seconds, `room` the number of models that fit into a container. `starting`
+    counts the starts in progress, `given_up` the cancelled starts that have ended their clean-up of 0.05 s. Starts wait
+    at `start_gate`; loads and calls of models with `held` wait at `gate`.
     """
 
     def __init__(self) -> None:
@@ -258,11 +259,11 @@ class FakeFactory:
 
     @property
     def running(self) -> list[FakeContainer]:
-        """The containers that were not stopped."""
+        """The started containers that were not stopped."""
         return [container for container in self.started if container.alive]
 
     async def __call__(self, **options: Any) -> FakeContainer:
-        """Start one."""
+        """Start a fake container."""
         self.starts += 1
         fails = self.failing or self.starts in self.fail_starts
         self.starting += 1

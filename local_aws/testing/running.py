@@ -1,4 +1,4 @@
-"""A front door on a free port, its clients, and functions to wait for its background work."""
+"""A running front door (the HTTP server of the local AWS) for tests, its clients, and waits for background work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FakeSageMaker:
-    """Keeps models, configurations and endpoints in dictionaries; an endpoint serves at once.
+    """A fake SageMaker with models, configurations and endpoints in dictionaries; an endpoint is in service at once.
 
     A configuration whose instance type is `ml.broken` makes its endpoint fail.
     """
@@ -43,11 +43,11 @@ class FakeSageMaker:
         """Do nothing: there is nothing to start."""
 
     async def shutdown(self) -> None:
-        """Record the call."""
+        """Record in `closed` that the server has called this method."""
         self.closed = True
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call of the control plane; a call of an endpoint gets an empty list."""
+        """Answer one request to the control plane; a call of InvokeEndpoint gets an empty list."""
         request = Request(scope, receive)
         if request.url.path.endswith("/invocations"):
             await Response("[]", media_type="application/json")(scope, receive, send)
@@ -57,7 +57,7 @@ class FakeSageMaker:
         await Response(json.dumps(answer), status, media_type="application/x-amz-json-1.1")(scope, receive, send)
 
     def act(self, action: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Act as the service, as far as the stacks of these tests need it."""
+        """Do an operation of SageMaker as far as the tests' stacks need it; return status and answer."""
         kind = next(kind for kind in ("EndpointConfig", "Endpoint", "Model", "Tags") if action.endswith(kind))
         if kind == "Tags":
             return 200, {"Tags": []}
@@ -79,13 +79,13 @@ class FakeSageMaker:
         return 200, arn
 
 
-# What a loaded machine may take; a condition that holds costs nothing of it.
+# Long enough for a busy machine; a wait ends as soon as its condition holds, so a long limit costs no time.
 LIMIT_S = 120
 wait_for = partial(testing.wait_for, limit_s=LIMIT_S)
 
 
 class FrontDoor:
-    """A running server and clients for it, which are kept: making one takes longer than most calls."""
+    """A running server of the local AWS, and its clients, which are cached: making one takes longer than most calls."""
 
     def __init__(self, server: LocalAws) -> None:
         self.server = server
@@ -93,7 +93,7 @@ class FrontDoor:
         self.client = cache(self._client)
 
     def _client(self, service: str, **config: Any) -> Any:
-        """Return a boto3 client of the front door that does not retry."""
+        """Return a boto3 client of a service at the front door; by default it does not retry."""
         given = Config(**{"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **config})
         key = self.key
         return session().client(
@@ -110,30 +110,30 @@ class FrontDoor:
         return local.read_key(self.server.settings.state_dir)
 
     def environment(self) -> dict[str, str]:
-        """Give the variables that lead a program to this front door, with the user's keys."""
+        """Return the environment variables that point a program at this front door, with the user's access key."""
         return self._local().environment()
 
     def page(self, path: str, **put: float) -> Any:
-        """Request one of the server's own pages; with values, PUT them there first."""
+        """GET one of the server's own pages, such as /_cohost/clock; if values are given, PUT them there first."""
         if put:
             self._local().ask(path, put)
         return self._local().ask(path)
 
     def reset(self) -> None:
-        """Have moto forget everything: its state is the process's, so a server of an earlier test has left its own."""
+        """Delete moto's state: it belongs to the process, so the server of an earlier test has left some."""
         self._local().ask("/moto-api/reset", method="POST")
 
     def _local(self) -> local.LocalServer:
         return local.LocalServer(url=self.server.url, pid=os.getpid(), state=self.server.settings.state_dir)
 
     def set_speed(self, speed: float) -> None:
-        """Let the clock run so much faster from now on."""
+        """Make the emulation's clock run `speed` times as fast as real time from now on."""
         assert self.page("/_cohost/clock", speed=speed)["speed"] == speed
 
     def settle(self, status: str, name: str = "s") -> dict[str, Any]:
-        """Wait for a stack, by name or id, to end its operation in a status; how CloudFormation describes it.
+        """Wait until a stack, by name or id, ends its operation in `status`; return CloudFormation's description.
 
-        Waiters of the SDK sleep for too long.
+        The waiters of boto3 are not used, since they sleep for too long.
         """
         cloudformation = self.client("cloudformation")
 
@@ -149,7 +149,7 @@ class FrontDoor:
         return stack
 
     def delete_stack(self, name: str = "s") -> None:
-        """Delete a stack and wait for the deletion. After that only its id identifies it."""
+        """Delete a stack by name and wait, by its id, until it is deleted: a deleted stack has no name any more."""
         cloudformation = self.client("cloudformation")
         stack_id = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
         cloudformation.delete_stack(StackName=name)
@@ -158,13 +158,13 @@ class FrontDoor:
 
 @cache
 def session() -> Any:
-    """Return one session for all tests: it keeps the services' models, which take long to read."""
+    """Return one boto3 session for all tests: it caches botocore's service models, which take long to read."""
     return boto3.Session(region_name="us-east-1")
 
 
 @contextlib.contextmanager
 def leaving_no_process() -> Iterator[None]:
-    """Check that every process that the block starts, itself or through others, ends soon after it."""
+    """Check that all descendants that this process gets during the block end within 120 s after the block."""
 
     def children() -> set[int]:
         return {child.pid for child in psutil.Process().children(recursive=True)}
@@ -178,7 +178,7 @@ def leaving_no_process() -> Iterator[None]:
 def running(
     state_dir: Path, make_sagemaker: Callable[..., Any] | None = FakeSageMaker, **settings: Any
 ) -> Iterator[FrontDoor]:
-    """Serve on a free port until the block ends, with more of the server's settings where they are given.
+    """Run the local AWS on a free port until the block ends; `settings` are further settings of the server.
 
     `make_sagemaker` builds the SageMaker part; None means the real emulation, whose containers serve real models.
     """

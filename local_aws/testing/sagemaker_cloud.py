@@ -1,4 +1,4 @@
-"""An emulated SageMaker with fake containers, and boto3 clients of it and of moto for the other services."""
+"""The emulated SageMaker with fake containers for tests, moto for the other services, and boto3 clients of both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.model_cache.cache import ModelCache
     from local_aws.sagemaker.settings import Settings
 
-# Statuses here last for some hundredths of a second.
+# A short pause, since statuses last only some hundredths of a second with fake containers.
 wait_for = partial(testing.wait_for, pause_s=0.01)
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -40,7 +40,7 @@ IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/djl-inference:0.36.0-lmi26
 
 
 def client(service: str, url: str, *, attempts: int = 1, parameter_validation: bool = True) -> Any:
-    """Make a boto3 client, without retries unless more attempts are given."""
+    """Make a boto3 client of a service at a URL; it makes each call at most `attempts` times."""
     config = Config(
         retries={"total_max_attempts": attempts},
         s3={"addressing_style": "path"},
@@ -53,9 +53,9 @@ def client(service: str, url: str, *, attempts: int = 1, parameter_validation: b
 
 
 class Cloud:
-    """The emulation under test, running in its own thread, and its test helpers.
+    """The emulated SageMaker under test, running in its own thread, with helpers for tests.
 
-    At `transitions` endpoints and components wait in the statuses that they pass through.
+    Endpoints and components wait at the gate `transitions` in each status that they pass through, such as Creating.
     """
 
     def __init__(self, moto_url: str, state_dir: Path, settings: Settings, clock: Clock | None = None) -> None:
@@ -86,7 +86,7 @@ class Cloud:
         self.url = self.run(self._listener.start())
         self.run(self.service.startup())
         self.sagemaker = client("sagemaker", self.url)
-        # Sends requests without boto3's own checks, so that the service's are seen.
+        # This client sends requests without boto3's own checks, so that tests reach those of the emulation.
         self.unchecked = client("sagemaker", self.url, parameter_validation=False)
         self.runtime = client("sagemaker-runtime", self.url)
         self.role = serving_role(self.iam, "execution")
@@ -97,7 +97,7 @@ class Cloud:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def look(self, at: Callable[[], Any]) -> Any:
-        """Read the emulation's state in its own thread, so that it does not change meanwhile."""
+        """Return the result of `at`, called in the emulation's thread so that the state does not change meanwhile."""
 
         async def found() -> Any:
             return at()
@@ -105,7 +105,7 @@ class Cloud:
         return self.run(found())
 
     def close(self) -> None:
-        """Shut the emulation down, with all that it was sending to moto, which is the next test's too."""
+        """Shut the emulation down and end its requests to moto, which the next test uses too."""
         self.run(self.service.shutdown())
         self._loop.call_soon_threadsafe(self._listener.stop)
         self.run(asyncio.sleep(0))
@@ -114,15 +114,15 @@ class Cloud:
         self._loop.close()
 
     def retrying_runtime(self) -> Any:
-        """Make a client of the runtime that tries a call twice."""
+        """Make a client of the runtime that makes a call at most twice."""
         return client("sagemaker-runtime", self.url, attempts=2)
 
     def put_model(self, name: str, *, prefix: str = "p/", **files: str) -> None:
-        """Upload an archive `name` that holds the given files."""
+        """Upload an archive of the given files (name=text) to s3://models/ with the key `prefix` + `name`."""
         self.s3.put_object(Bucket="models", Key=f"{prefix}{name}", Body=archive(files))
 
     def create_model(self, name: str = "model", **container: Any) -> str:
-        """Create a multi-model SageMaker Model on s3://models/p/."""
+        """Create a multi-model SageMaker Model with ModelDataUrl s3://models/p/; `container` changes its members."""
         whole = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/", **container}
         whole = {key: value for key, value in whole.items() if value is not None}
         answer = self.sagemaker.create_model(ModelName=name, PrimaryContainer=whole, ExecutionRoleArn=self.role)
@@ -131,7 +131,7 @@ class Cloud:
     def create_config(
         self, name: str = "config", model: str = "model", count: int = 1, *, unchecked: bool = False, **variant: Any
     ) -> str:
-        """Create an endpoint configuration with one variant."""
+        """Create an endpoint configuration with one variant; `variant` changes the variant's members."""
         whole = {
             "VariantName": "AllTraffic",
             "ModelName": model,
@@ -152,7 +152,7 @@ class Cloud:
         self.wait_status("InService")
 
     def deploy_components(self, *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any) -> None:
-        """Create model `model` of the archive p/all.tar.gz and endpoint `e`, made of components, and wait for it."""
+        """Create model `model` with the archive p/all.tar.gz and endpoint `e` for components; wait for InService."""
         self.put_model("all.tar.gz", **{"mini/answer": "mini", "nli/answer": "nli"})
         self.create_model(Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
         self.create_component_config(initial=initial, minimum=minimum, maximum=maximum, **variant)
@@ -162,7 +162,7 @@ class Cloud:
     def create_component_config(
         self, name: str = "config", *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any
     ) -> None:
-        """Create an endpoint configuration for components, with managed scaling unless the variant sets it."""
+        """Create an endpoint configuration for components, with ManagedInstanceScaling unless `variant` changes it."""
         scaling = {"Status": "ENABLED", "MinInstanceCount": minimum, "MaxInstanceCount": maximum}
         whole = {
             "VariantName": "AllTraffic",
@@ -177,7 +177,7 @@ class Cloud:
         )
 
     def create_component(self, name: str = "c", copies: int | None = 1, **specification: Any) -> str:
-        """Create an inference component on endpoint `e`; members of the specification can be given or left out."""
+        """Create an inference component on endpoint `e`; `specification` changes members, None leaves one out."""
         needs = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
         whole = {"ModelName": "model", "ComputeResourceRequirements": needs, **specification}
         whole = {key: value for key, value in whole.items() if value is not None}
@@ -188,30 +188,30 @@ class Cloud:
         return str(answer["InferenceComponentArn"])
 
     def serve_component(self, copies: int = 1, **deployment: Any) -> None:
-        """Run `deploy_components`, and bring component `c` with `copies` copies into service."""
+        """Run `deploy_components`, create component `c` with `copies` copies, and wait until it is in service."""
         self.deploy_components(**deployment)
         self.create_component(copies=copies)
         self.wait_component("InService")
 
     def component(self, name: str = "c") -> dict[str, Any]:
-        """DescribeInferenceComponent."""
+        """Return the answer of DescribeInferenceComponent."""
         answer: dict[str, Any] = self.sagemaker.describe_inference_component(InferenceComponentName=name)
         return answer
 
     def wait_component(self, status: str, name: str = "c") -> dict[str, Any]:
-        """Wait until a component has a status."""
+        """Wait until a component has a status; return its description."""
         wait_for(lambda: self.component(name)["InferenceComponentStatus"] == status)
         return self.component(name)
 
     def scale_component(self, copies: int, name: str = "c") -> dict[str, Any]:
-        """Set a component's copy count and wait until that is done."""
+        """Set a component's copy count, wait until the component is in service again, and return its description."""
         self.sagemaker.update_inference_component_runtime_config(
             InferenceComponentName=name, DesiredRuntimeConfig={"CopyCount": copies}
         )
         return self.wait_component("InService", name)
 
     def call_component(self, model: str | None = "mini", name: str | None = "c", **more: Any) -> dict[str, Any]:
-        """Call a model of a component; the fake container's answer."""
+        """Call a model of a component and return the fake container's answer."""
         if name is not None:
             more["InferenceComponentName"] = name
         if model is not None:
@@ -219,13 +219,13 @@ class Cloud:
         return self.invoke(None, **more)
 
     def instances(self) -> list[dict[str, Any]]:
-        """Read the instances of endpoint `e` from the introspection page."""
+        """Return the instances of the first endpoint's first variant from the page /_cohost/endpoints."""
         endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False, timeout=60).json()["endpoints"]
         found: list[dict[str, Any]] = endpoints[0]["variants"][0]["instances"]
         return found
 
     def statistic(self, name: str, kind: str, *, namespace: str = "AWS/SageMaker", **dimensions: str) -> Any:
-        """Read a statistic of the last minutes, of the variant or of other dimensions; None if there is none."""
+        """Return a statistic of the last 5 minutes, by default of endpoint `e`'s variant; None without data."""
         now = datetime.now(UTC)
         wanted = dimensions or {"EndpointName": "e", "VariantName": "AllTraffic"}
         points = self.cloudwatch.get_metric_statistics(
@@ -240,7 +240,7 @@ class Cloud:
         return points[0][kind] if points else None
 
     def invoke(self, target: str | None = "a.tar.gz", body: str = "{}", **more: Any) -> dict[str, Any]:
-        """Call endpoint `e`; the fake container's answer."""
+        """Call endpoint `e` and return the fake container's answer."""
         if target is not None:
             more["TargetModel"] = target
         answer = self.runtime.invoke_endpoint(EndpointName="e", Body=body.encode(), **more)
@@ -248,7 +248,7 @@ class Cloud:
         return content
 
     def invoke_in_the_end(self, target: str) -> str:
-        """Call a model until it answers, where a test's limits may be too short for a busy machine."""
+        """Call a model until it answers: a busy machine may exceed a test's short limits for loads and calls."""
         answers: list[str] = []
 
         def answered() -> bool:
@@ -262,31 +262,31 @@ class Cloud:
         return answers[0]
 
     def replica(self, number: int = 0) -> Replica:
-        """Return one of the containers of endpoint `e`, as the emulation keeps account of it."""
+        """Return the emulation's Replica of a container of endpoint `e`, by its number from 0."""
         fleet = self.service.state.endpoints.get("e").fleet
         variant = None if fleet is None else fleet.variants["AllTraffic"]
         assert isinstance(variant, ModelVariant)
         return variant.replicas[number]
 
     def cache(self) -> ModelCache:
-        """Return the models of the first container of endpoint `e`."""
+        """Return the ModelCache of the first container of endpoint `e`."""
         cache = self.replica().cache
         assert cache is not None
         return cache
 
     def status(self, endpoint: str = "e") -> dict[str, Any]:
-        """DescribeEndpoint."""
+        """Return the answer of DescribeEndpoint."""
         answer: dict[str, Any] = self.sagemaker.describe_endpoint(EndpointName=endpoint)
         return answer
 
     def wait_status(self, status: str, endpoint: str = "e") -> dict[str, Any]:
-        """Wait until the endpoint has a status."""
+        """Wait until an endpoint has a status; return its description."""
         wait_for(lambda: self.status(endpoint)["EndpointStatus"] == status)
         return self.status(endpoint)
 
 
 def archive(files: dict[str, str]) -> bytes:
-    """Pack the given files into a gzip-compressed tar."""
+    """Pack files, texts by name, into a gzip-compressed tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, text in files.items():
@@ -297,7 +297,7 @@ def archive(files: dict[str, str]) -> bytes:
 
 
 def in_threads(*calls: Callable[[], Any]) -> list[Any]:
-    """Make calls at the same time and return their outcomes: what they return or raise."""
+    """Make calls in parallel threads and return their outcomes in order: results or exceptions."""
     outcomes: list[Any] = [None] * len(calls)
 
     def run(number: int) -> None:

@@ -1,4 +1,7 @@
-"""CloudWatch's alarms and Application Auto Scaling on a clock that a test moves, with fakes of the other services."""
+"""The stage for tests of scaling: CloudWatch alarms and Application Auto Scaling on a clock that a test moves.
+
+The other services are fakes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from local_aws.kit.clock import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# A full minute, so that periods begin when a test does.
+# The start time is a full minute, so that an alarm's period begins when a test does.
 START = 1_800_000_000.0
 COMPONENT = {
     "ServiceNamespace": "sagemaker",
@@ -41,24 +44,24 @@ REFUSALS = "NoCapacityInvocationFailures"
 
 
 def refusal(message: str) -> ClientError:
-    """Make the error of a call that a service rejects."""
+    """Make the boto3 error of a call that a service rejects."""
     answer: Any = {"Error": {"Code": "ValidationException", "Message": message}}
     return ClientError(answer, "x")
 
 
 @dataclass
 class Services:
-    """CloudWatch, SNS and SageMaker, and the `ServiceClients` that lead to them; calls are answered at once.
+    """Fakes of CloudWatch, SNS and SageMaker, and of the `ServiceClients` for them; all calls are answered at once.
 
     Args:
-        count: the capacity of the one resource.
-        asked: the requested capacities.
-        busy: whether SageMaker rejects changes.
-        slow: whether changes never end.
-        stuck: the reason why no change reaches its goal; None where changes succeed.
+        count: the capacity (copies or instances) of the one scalable resource.
+        asked: the requested capacities that SageMaker accepted, in order.
+        busy: True if SageMaker rejects changes.
+        slow: True if changes never end.
+        stuck: the reason why no change reaches its capacity; None if changes succeed.
         alarms: CloudWatch's alarms by name.
-        states: the states that were set, with the alarm's name.
-        published: the messages to topics.
+        states: pairs of an alarm's name and the state that was set, in order.
+        published: the messages that were published to SNS topics.
     """
 
     count: int = 1
@@ -71,11 +74,11 @@ class Services:
     published: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a call at once."""
+        """Run a call in this thread, where `ServiceClients.run` would use another."""
         return function(*arguments)
 
     def cloudwatch(self) -> Any:
-        """Return itself: the services are their own clients."""
+        """Return this object: the fake services are their own clients."""
         return self
 
     sagemaker = sns = cloudwatch
@@ -85,48 +88,48 @@ class Services:
         return self
 
     def paginate(self, **_: Any) -> Iterator[dict[str, Any]]:
-        """Give one page of all alarms."""
+        """Yield one page with all alarms."""
         yield {"MetricAlarms": [dict(alarm) for alarm in self.alarms.values()]}
 
     def put_metric_alarm(self, **alarm: Any) -> None:
-        """Keep an alarm as moto does: its state is OK."""
+        """Store an alarm as moto does, with the initial state OK."""
         fresh = {"StateValue": "OK", "StateReason": "Unchecked: Initial alarm creation", "AlarmArn": "arn"}
         self.alarms[alarm["AlarmName"]] = {**alarm, **fresh}
 
     def delete_alarms(self, *, AlarmNames: list[str]) -> None:  # noqa: N803 - boto3's name
-        """Delete alarms."""
+        """Delete alarms by name."""
         for name in AlarmNames:
             self.alarms.pop(name, None)
 
     def set_alarm_state(self, **state: str) -> None:
-        """Set a state."""
+        """Set the state of an alarm; raise `refusal` if the alarm does not exist."""
         if state["AlarmName"] not in self.alarms:
             raise refusal("no alarm")
         self.alarms[state["AlarmName"]].update(StateValue=state["StateValue"], StateReason=state["StateReason"])
         self.states.append((state["AlarmName"], state["StateValue"]))
 
     def publish(self, **message: Any) -> None:
-        """Keep a message."""
+        """Store a message to an SNS topic."""
         self.published.append(message)
 
     def describe_inference_component(self, **_: str) -> dict[str, Any]:
-        """Describe the component."""
+        """Describe the inference component whose copies are scaled."""
         status = "Updating" if self.slow and self.asked else "InService"
         failure = {} if self.stuck is None else {"FailureReason": self.stuck}
         copies = {"DesiredCopyCount": self.count, "CurrentCopyCount": self.count}
         return {"InferenceComponentStatus": status, "RuntimeConfig": copies, **failure}
 
     def describe_endpoint(self, **_: str) -> dict[str, Any]:
-        """Describe the endpoint of the variant."""
+        """Describe the endpoint of the variant whose instances are scaled."""
         variant = {"VariantName": "v", "CurrentInstanceCount": self.count}
         return {"EndpointStatus": "InService", "ProductionVariants": [variant]}
 
     def update_inference_component_runtime_config(self, **request: Any) -> None:
-        """Change the copies."""
+        """Change the number of copies of the inference component."""
         self._change(request["DesiredRuntimeConfig"]["CopyCount"])
 
     def update_endpoint_weights_and_capacities(self, **request: Any) -> None:
-        """Change the instances."""
+        """Change the number of instances of the variant."""
         self._change(request["DesiredWeightsAndCapacities"][0]["DesiredInstanceCount"])
 
     def _change(self, count: int) -> None:
@@ -138,16 +141,16 @@ class Services:
 
 
 class Stage:
-    """Both services on one clock.
+    """CloudWatch's alarms and Application Auto Scaling on one clock.
 
     Attributes:
         services: the fakes of the other services.
-        machine: the machine's time, for tests to move.
-        metrics: the metrics.
-        targets: the scalable targets.
-        alarms: evaluates the alarms.
+        machine: the clock's time in seconds, for tests to move.
+        metrics: CloudWatch's store of metric values.
+        targets: the scalable targets of Application Auto Scaling.
+        alarms: the evaluator of CloudWatch's alarms.
         operations: Application Auto Scaling's operations on targets and policies.
-        scheduled: its scheduled actions.
+        scheduled: Application Auto Scaling's scheduled actions.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -166,11 +169,11 @@ class Stage:
         self.scheduled = ScheduledActions(account, self.targets, scaler, self.clock, lambda: None)
 
     def record(self, name: str, value: float, dimensions: tuple[tuple[str, str], ...] = OF_COMPONENT) -> None:
-        """Record a value of AWS/SageMaker, of high resolution."""
+        """Record a high-resolution value of a metric in the namespace AWS/SageMaker."""
         self.metrics.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
 
     async def alarm(self, **alarm: Any) -> None:
-        """Put an alarm on CPU-like values of metric `m`, of one period of a minute unless said otherwise."""
+        """Put alarm `a` on metric `m`: maximum of at least 1 in one period of 60 s; `alarm` changes its members."""
         plain = {
             "AlarmName": "a",
             "Namespace": "AWS/SageMaker",
@@ -187,7 +190,7 @@ class Stage:
         await self.alarms.refresh()
 
     async def work(self) -> None:
-        """Evaluate alarms, run scheduled actions and apply policies, as the services do each time."""
+        """Evaluate alarms, run due scheduled actions and apply policies once, as the services do periodically."""
         await self.alarms.refresh()
         triggers = await self.alarms.evaluate()
         self.scheduled.run_due()
@@ -197,7 +200,7 @@ class Stage:
             await asyncio.sleep(0)
 
     async def pass_time(self, seconds: int, every: Callable[[], None] = lambda: None) -> None:
-        """Let time pass in steps of ten seconds; `every` is called in the middle of each."""
+        """Move the clock in steps of 10 s and `work` after each; `every` is called in the middle of each step."""
         for _ in range(0, seconds, 10):
             self.machine += 5
             every()
@@ -210,7 +213,7 @@ class Stage:
 
 
 def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
-    """Play a scene, which is a coroutine function, on a stage with that capacity; returns the stage."""
+    """Run `scene`, a coroutine function, on a new stage whose resource has capacity `count`; return the stage."""
 
     async def whole() -> Stage:
         stage = Stage(count)
@@ -222,12 +225,12 @@ def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
 
 
 async def register(stage: Stage, minimum: int = 0, maximum: int = 4, whose: dict[str, str] = COMPONENT) -> None:
-    """Register the resource."""
+    """Register the resource `whose` as a scalable target."""
     await stage.operations.register({**whose, "MinCapacity": minimum, "MaxCapacity": maximum})
 
 
 async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] = COMPONENT, **more: Any) -> Any:
-    """Put a policy that tracks a metric at 5."""
+    """Put a target tracking policy that keeps a metric at 5; return the answer of PutScalingPolicy."""
     configuration = {
         "TargetValue": 5.0,
         "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
@@ -249,7 +252,7 @@ async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] =
 
 
 async def wake(stage: Stage, adjustment: int = 1, kind: str = "ChangeInCapacity", **alarm: Any) -> None:
-    """Put a step policy, with an alarm on rejected calls."""
+    """Put a step scaling policy that an alarm on the metric NoCapacityInvocationFailures triggers."""
     answer = await stage.operations.put_policy(
         {
             **COMPONENT,

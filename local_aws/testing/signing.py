@@ -1,4 +1,4 @@
-"""Requests signed by botocore's own signers, for tests that send them without an SDK."""
+"""Signatures by botocore's own signers, for tests that send requests without an SDK."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ REGION = "us-east-1"
 
 
 class DeclaredAuth(S3SigV4Auth):
-    """Signs the payload hash that the request declares, e.g. a streaming form, instead of a calculated one."""
+    """A signer that uses the payload hash that the request declares, such as a streaming form, not a calculated one."""
 
     def payload(self, request: Any) -> str:
-        """Return the given hash."""
+        """Return the payload hash that the request declares."""
         return str(request.context["declared"])
 
 
@@ -35,7 +35,7 @@ def signed_headers(
 ) -> dict[str, str]:
     """Return the headers of a request signed now with `key` ({"key_id", "secret"}).
 
-    `declared` is what `x-amz-content-sha256` is to say; None leaves that to the signer.
+    `declared` is the value for `x-amz-content-sha256`; if it is None, the signer sets that header.
     """
     credentials = Credentials(key["key_id"], key["secret"], token)
     request = AWSRequest(method, url, headers=dict(headers or {}), data=body)
@@ -49,7 +49,7 @@ def signed_headers(
 
 
 def presigned(key: Mapping[str, str], method: str, url: str, *, lasts: int = 60, token: str | None = None) -> str:
-    """Return a URL of S3, presigned now and valid for this many seconds."""
+    """Return a URL of S3, presigned now and valid for `lasts` seconds."""
     request = AWSRequest(method, url)
     credentials = Credentials(key["key_id"], key["secret"], token)
     S3SigV4QueryAuth(credentials, "s3", REGION, expires=lasts).add_auth(request)

@@ -22,30 +22,30 @@ _PAGE = 100
 
 
 class ContainerProcess(Protocol):
-    """A running container."""
+    """A running server container, as a process on this machine."""
 
     @property
     def url(self) -> str:
-        """The address that it listens on, `http://127.0.0.1:port`."""
+        """The address that the container listens on, `http://127.0.0.1:port`."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that every request to it needs: the token of its start."""
+        """The headers that every request to the container needs: the access token made at its start."""
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The id of the container's process."""
 
     @property
     def alive(self) -> bool:
-        """True while its process runs."""
+        """True while the container's process runs."""
 
     async def stop(self) -> None:
-        """End it and every process below it."""
+        """Stop the container's process and all its descendants."""
 
 
 class StartContainer(Protocol):
-    """Start a container and return when it answers pings. The server hands in that of local_aws.lmi."""
+    """A function that starts a container and returns when it answers pings; the implementation is in local_aws.lmi."""
 
     async def __call__(
         self,
@@ -58,12 +58,12 @@ class StartContainer(Protocol):
         memory_mb: int | None,
         start_timeout_s: float,
     ) -> ContainerProcess:
-        """Start one; raises whatever kept it from answering."""
+        """Start a container; any exception means that it did not come to answer pings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A container's answer to a ping: only 200 is healthy; `said` is its status and body, or the connection error."""
+    """A container's answer to a ping; `healthy` means status 200, `said` is status and body or the connection error."""
 
     healthy: bool
     said: str
@@ -77,7 +77,7 @@ class ContainerApi:
         self._headers = dict(container.headers)
         self._client = client
         self._invocation_timeout = httpx.Timeout(invocation_timeout_s, connect=_CONNECT_TIMEOUT_S)
-        # Loading has no limit here: its caller ends it when the time for fetching and loading together is up.
+        # No limit for loading here: the caller cancels a load when the time for fetching and loading together is up.
         self._load_timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 
     async def ping(self) -> Ping:
@@ -93,7 +93,7 @@ class ContainerApi:
         """List the names of all models that the container knows.
 
         Raises:
-            httpx.HTTPStatusError: it does not list them.
+            httpx.HTTPStatusError: the container answered with an error instead of a list.
         """
         names: list[str] = []
         query: dict[str, Any] = {"limit": _PAGE}
@@ -108,7 +108,7 @@ class ContainerApi:
             query["next_page_token"] = token
 
     async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
-        """Cause a fault in the worker process of a model; SageMaker's own interface has no such request."""
+        """Ask for a fault in the worker process of a model; SageMaker's interface to containers has no such request."""
         return await self._client.put(
             f"{self._url}/_cohost/worker-faults",
             json={"model": model_id, "fault": fault},
@@ -117,7 +117,7 @@ class ContainerApi:
         )
 
     async def load(self, model_id: str, folder: Path, target: str) -> httpx.Response:
-        """Ask for a model to be loaded from a folder."""
+        """Ask the container to load a model from a folder; `target` is the model's TargetModel."""
         return await self._client.post(
             f"{self._url}/models",
             json={"model_name": model_id, "url": str(folder)},
@@ -126,13 +126,13 @@ class ContainerApi:
         )
 
     async def unload(self, model_id: str) -> httpx.Response:
-        """Ask for a model to be unloaded."""
+        """Ask the container to unload a model."""
         return await self._client.delete(
             f"{self._url}/models/{model_id}", headers=self._headers, timeout=self._load_timeout
         )
 
     async def invoke(self, model_id: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Pass a call on, to a loaded model or (None) to the one model of a single-model container."""
+        """Pass a call on to the loaded model `model_id`, or (None) to the one model of a single-model container."""
         path = "/invocations" if model_id is None else f"/models/{model_id}/invoke"
         return await self._client.post(
             f"{self._url}{path}", content=body, headers={**headers, **self._headers}, timeout=self._invocation_timeout

@@ -1,9 +1,9 @@
-"""Send requests to containers over HTTP/1.1 on keep-alive connections, with one write per request.
+"""The httpx transport for requests to containers: HTTP/1.1 on keep-alive connections, one write per request.
 
-Replaces the default transport of httpx. Measured with httpx 0.28.1 and httpcore 1.0.9, both transports in turn
-(benchmarks/local_call.py, 32 callers): a call takes 0.84 ms of the front door's CPU time with this one and 2.96 ms with
-the default, which limits its one thread to 340 calls a second; the goal is 600. Measured were 651 against 230 calls a
-second. docs/decisions/0010-http-to-containers.md has the numbers and their causes.
+It replaces the default transport of httpx. Measured with httpx 0.28.1 and httpcore 1.0.9, both transports in turn
+(benchmarks/local_call.py, 32 callers): a call takes 0.84 ms of the front door's CPU time with this transport and
+2.96 ms with the default one, which limits the front door's one thread to 340 calls per second; the goal is 600.
+Measured were 651 against 230 calls per second. docs/decisions/0010-http-to-containers.md has the numbers and causes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Well below the time after which a container closes an idle connection, so that it does not do so under a request.
+# Well below the time after which a container closes an idle connection, so that none is closed during a request.
 _KEEP_S = 30.0
 
 
 class ContainerTransport(httpx.AsyncBaseTransport):
-    """Connections to containers of this machine; each serves one request at a time and is then kept for the next."""
+    """The pool of connections to this machine's containers; a connection serves one request at a time and is reused."""
 
     def __init__(self) -> None:
         self._idle: dict[tuple[str, int | None], list[_Connection]] = defaultdict(list)
@@ -34,9 +34,9 @@ class ContainerTransport(httpx.AsyncBaseTransport):
         """Send a request and return the answer with its whole body.
 
         Raises:
-            httpx.ConnectError, httpx.ConnectTimeout: no connection.
-            httpx.ReadTimeout: no answer within the request's read time-out.
-            httpx.RemoteProtocolError: the connection ended before the answer did, or what came is no HTTP.
+            httpx.ConnectError, httpx.ConnectTimeout: the container cannot be connected to.
+            httpx.ReadTimeout: the container did not answer within the request's read time-out.
+            httpx.RemoteProtocolError: the connection ended before the answer did, or the answer is not HTTP.
         """
         limits = request.extensions.get("timeout", {})
         body = await request.aread()
@@ -52,7 +52,7 @@ class ContainerTransport(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close every connection that is kept."""
+        """Close every idle connection."""
         for idle in self._idle.values():
             for connection in idle:
                 connection.close()
@@ -60,7 +60,7 @@ class ContainerTransport(httpx.AsyncBaseTransport):
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: `exchange` sends a request and waits for its answer."""
+    """One connection to a container; `exchange` sends a request and waits for its answer."""
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT)
@@ -72,7 +72,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return True if a request may be sent: open, and not idle for so long that the other end may be closing it."""
+        """True if the connection is open and was idle for less than 30 s, so that the container does not close it."""
         return (
             self._transport is not None
             and not self._transport.is_closing()
@@ -89,7 +89,7 @@ class _Connection(asyncio.Protocol):
         self._take(lambda: self._http.receive_data(data))
 
     def eof_received(self) -> None:
-        """Treat the container's end of file as the end of an answer without a length; the connection closes."""
+        """Treat the container's end of file as the end of an answer without a length; asyncio closes the connection."""
         self._take(lambda: self._http.receive_data(b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -98,7 +98,7 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(self, request: httpx.Request, body: bytes, limit_s: float | None) -> httpx.Response:
         """Send a request in one write and wait for the whole answer."""
-        assert self._transport is not None  # noqa: S101 - made before anybody gets this connection
+        assert self._transport is not None  # noqa: S101 - set before a caller gets this connection
         loop = asyncio.get_running_loop()
         self._answer, self._head, self._body = loop.create_future(), None, []
         head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
                 timer.cancel()
 
     def next_cycle(self) -> bool:
-        """Prepare for another request; close and return False if the container closes the connection."""
+        """Prepare the connection for another request; if HTTP does not allow one, close it and return False."""
         over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if over and not self._http.trailing_data[0]:
             self._http.start_next_cycle()
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection at once, also during an exchange."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -156,7 +156,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _usable(idle: list[_Connection]) -> _Connection | None:
-    """Return the last used connection, the least likely to have been closed; close unusable ones on the way."""
+    """Return the usable connection that was used last, None without one; close the unusable ones found before it."""
     while idle:
         if (connection := idle.pop()).usable:
             return connection

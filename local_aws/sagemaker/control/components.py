@@ -1,9 +1,9 @@
 """The InferenceComponent operations of the control plane, and the rules for a component (AWS API reference).
 
-Texts: "Inference Components are not supported in this Endpoint …" is quoted in
+Sources of the errors' texts: "Inference Components are not supported in this Endpoint …" is quoted in
 hashicorp/terraform-provider-aws#40644, "Inference components copy count an integer larger than 0" in
-stdapi-ai/stdapi.ai#43; that of a batch outside its range is ours. That an update must bring a specification or a copy
-count is in hashicorp's provider.
+stdapi-ai/stdapi.ai#43; the text for a batch size outside its range is the emulation's. The rule that an update must
+have a specification or a copy count is from hashicorp/terraform-provider-aws.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _UNSUPPORTED = ("BaseInferenceComponentName", "DataCacheConfig", "InstanceType",
 
 
 def check_endpoint(endpoint: Endpoint, wish: str) -> None:
-    """Check that components of an endpoint can be changed; `wish` is the verb.
+    """Check that components of an endpoint can be changed; `wish` is the verb for the error, such as "create".
 
     Raises:
-        ValidationException: the endpoint is not made of components, or is not in service.
+        ValidationException: the endpoint is not one for inference components, or is not in service.
     """
     if endpoint.fleet is not None and not endpoint.fleet.of_components:
         raise ValidationException(
@@ -54,10 +54,10 @@ def check_endpoint(endpoint: Endpoint, wish: str) -> None:
 
 
 def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
-    """Return the variant that a component is to be on; the only one if none is named.
+    """Return the variant `name` of an endpoint for inference components, or its only variant if `name` is None.
 
     Raises:
-        ValidationException: there is none of that name, or one of several must be named.
+        ValidationException: the endpoint has no such variant, or several and `name` is None.
     """
     variants = {} if endpoint.fleet is None else endpoint.fleet.variants
     if name is None and len(variants) > 1:
@@ -69,10 +69,10 @@ def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
 
 
 def check_specification(specification: Mapping[str, Any], instance_type: str) -> None:
-    """Check a specification, beyond the shape of the request.
+    """Check the rules for a component's Specification that botocore's model of the request does not have.
 
     Raises:
-        ValidationException: a rule is broken, a requested feature is not emulated, or a copy does
+        ValidationException: a rule is broken, a requested feature is not emulated, or a copy of the component does
             not fit on an empty instance.
     """
     for member in _UNSUPPORTED:
@@ -96,10 +96,10 @@ def check_specification(specification: Mapping[str, Any], instance_type: str) ->
 
 
 def check_model(container: Mapping[str, Any]) -> None:
-    """Check that a container can be a component's.
+    """Check that a container can be deployed as an inference component.
 
     Raises:
-        ValidationException: it is a multi-model container.
+        ValidationException: the container is multi-model.
     """
     if container.get("Mode") == MULTI_MODEL:
         raise ValidationException(
@@ -108,16 +108,17 @@ def check_model(container: Mapping[str, Any]) -> None:
 
 
 def check_copies_at_creation(count: int) -> None:
-    """Raise ValidationException for a component that is to start without copies."""
+    """Raise ValidationException if CreateInferenceComponent asks for a component without copies."""
     if count < 1:
         raise ValidationException("Inference components copy count an integer larger than 0")
 
 
 def check_update(request: Mapping[str, Any], copies: int) -> None:
-    """Check the members of UpdateInferenceComponent for a component of so many copies.
+    """Check a request of UpdateInferenceComponent for a component with `copies` copies.
 
     Raises:
-        ValidationException: there is nothing to update, or a batch is too large or too small.
+        ValidationException: there is nothing to update, the batch size is too large or too small, or a requested
+            feature is not emulated.
     """
     if request.get("Specification") is None and request.get("RuntimeConfig") is None:
         raise ValidationException("Specification or RuntimeConfig: an update needs one of them")
@@ -129,7 +130,7 @@ def check_update(request: Mapping[str, Any], copies: int) -> None:
 
 
 def _check_batch(size: Mapping[str, Any], copies: int) -> None:
-    """Check a batch against the documented range (API reference: InferenceComponentRollingUpdatePolicy)."""
+    """Check a MaximumBatchSize against its range (AWS API reference: InferenceComponentRollingUpdatePolicy)."""
     percent = size["Value"]
     if size["Type"] == "COPY_COUNT":
         percent = math.inf if copies == 0 else 100 * percent / copies
@@ -166,7 +167,7 @@ class InferenceComponents:
         self._clients = clients
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateInferenceComponent."""
+        """Answer CreateInferenceComponent."""
         name, specification = request["InferenceComponentName"], _specification(request)
         self._components.check_free(name)
         endpoint = self._endpoints.get(request["EndpointName"])
@@ -189,7 +190,7 @@ class InferenceComponents:
         return {"InferenceComponentArn": component.arn}
 
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateInferenceComponent."""
+        """Answer UpdateInferenceComponent."""
         component = self._changeable(request["InferenceComponentName"], "update")
         check_update(request, component.desired_copies)
         copies = (request.get("RuntimeConfig") or {"CopyCount": component.desired_copies})["CopyCount"]
@@ -203,20 +204,20 @@ class InferenceComponents:
         return {"InferenceComponentArn": component.arn}
 
     async def update_runtime(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateInferenceComponentRuntimeConfig."""
+        """Answer UpdateInferenceComponentRuntimeConfig."""
         component = self._changeable(request["InferenceComponentName"], "update")
         self._deployments.scale(component, request["DesiredRuntimeConfig"]["CopyCount"])
         return {"InferenceComponentArn": component.arn}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteInferenceComponent."""
+        """Answer DeleteInferenceComponent."""
         component = self._components.get(request["InferenceComponentName"])
         component.check_steady("delete")
         check_endpoint(component.endpoint, "delete")
         self._deployments.delete(component)
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeInferenceComponent."""
+        """Answer DescribeInferenceComponent."""
         component = self._components.get(request["InferenceComponentName"])
         answer = {
             **_summary(component),
@@ -233,14 +234,14 @@ class InferenceComponents:
         return answer
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListInferenceComponents."""
+        """Answer ListInferenceComponents."""
         components, more = page(self._components, request)
         return {"InferenceComponents": [_summary(component) for component in components], **more}
 
     def _check_alone(self, endpoint: Endpoint) -> None:
-        """Raise ValidationException while another component of the endpoint is created, which may start instances.
+        """Raise ValidationException while another component of the endpoint is being created.
 
-        Inferred: AWS's samples show the endpoint as Updating meanwhile.
+        Inferred: AWS's samples show the endpoint as Updating during the creation, which may start instances.
         """
         if any(one.endpoint is endpoint and one.under_way == "CREATE_IN_PROGRESS" for one in self._components):
             raise ValidationException(
@@ -291,14 +292,14 @@ def _specification(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged(former: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Complete a specification with what an update leaves out; a new model replaces a container, and back."""
+    """Add the members that an update leaves out from the former Specification; of ModelName and Container only one."""
     runs = {"ModelName", "Container"}
     kept = {key: value for key, value in former.items() if key not in runs or not runs & wanted.keys()}
     return {**kept, **wanted}
 
 
 def _as_container(container: dict[str, Any]) -> dict[str, Any]:
-    """Return a component's container in the form that CreateModel has it."""
+    """Convert the Container of a component's Specification to a ContainerDefinition of CreateModel."""
     renamed = {("ModelDataUrl" if key == "ArtifactUrl" else key): value for key, value in container.items()}
     return {key: value for key, value in renamed.items() if value is not None}
 

@@ -1,7 +1,7 @@
 """The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and its like).
 
-Deleting a configuration in use is allowed, as on the service, which then rejects the next UpdateEndpoint of the
-endpoint, because it cannot find the old configuration (hashicorp/terraform-provider-aws#40048).
+Deleting a configuration in use is allowed, as on SageMaker, which then rejects the next UpdateEndpoint of the endpoint,
+because the old configuration cannot be found (hashicorp/terraform-provider-aws#40048).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EndpointConfigs:
         self._settings = settings
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateEndpointConfig."""
+        """Answer CreateEndpointConfig."""
         name = request["EndpointConfigName"]
         self._configs.check_free(name)
         for member in _UNSUPPORTED:
@@ -70,17 +70,17 @@ class EndpointConfigs:
         return {"EndpointConfigArn": config.arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeEndpointConfig."""
+        """Answer DescribeEndpointConfig."""
         config = self._configs.get(request["EndpointConfigName"])
         return {"EnableNetworkIsolation": False, **config.definition, **config.summary("EndpointConfig")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListEndpointConfigs."""
+        """Answer ListEndpointConfigs."""
         configs, more = page(self._configs, request)
         return {"EndpointConfigs": [config.summary("EndpointConfig") for config in configs], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteEndpointConfig."""
+        """Answer DeleteEndpointConfig."""
         self._configs.remove(request["EndpointConfigName"])
 
     def _check_variant(self, variant: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class EndpointConfigs:
         if variant.get("ModelName") is not None:
             self._models.get(variant["ModelName"])
             if variant.get("ManagedInstanceScaling"):
-                # Quoted in hashicorp/terraform-provider-aws#45926.
+                # The text is quoted in hashicorp/terraform-provider-aws#45926.
                 raise ValidationException("ManagedInstanceScaling is only supported for inference component endpoints.")
         elif (scaling := variant.get("ManagedInstanceScaling") or {}).get("Status") == "ENABLED":
             self._check_scaling(scaling, variant["InitialInstanceCount"])
@@ -104,7 +104,7 @@ class EndpointConfigs:
             raise unsupported("ScaleInPolicy of ManagedInstanceScaling")
         least, most = scaling.get("MinInstanceCount", initial), scaling.get("MaxInstanceCount", initial)
         if least == 0 and not self._settings.scale_to_zero:
-            # Quoted in stdapi-ai/stdapi.ai#43, where the same request was taken in another region.
+            # The text is quoted in stdapi-ai/stdapi.ai#43, where another region accepted the same request.
             raise ValidationException(
                 "Min instance count needs to be greater than 0 for enabled managed instance scaling"
             )

@@ -1,8 +1,8 @@
 """The Endpoint operations of the control plane (AWS API reference: CreateEndpoint and its like).
 
 For variants that Application Auto Scaling scales see the AWS developer guide: "Update endpoints that use auto scaling"
-(an update that changes the instance type of such a variant fails) and "Delete endpoints configured for auto scaling"
-(deleting deregisters them). The text of that error is the emulation's.
+(an update that changes the instance type of such a variant fails; the text of the error is the emulation's) and "Delete
+endpoints configured for auto scaling" (deleting an endpoint deregisters its variants as scalable targets).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Endpoints:
         self._scaled = scaled
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateEndpoint."""
+        """Answer CreateEndpoint."""
         _refuse_unsupported(request)
         name = request["EndpointName"]
         self._endpoints.check_free(name)
@@ -66,15 +66,15 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateEndpoint."""
+        """Answer UpdateEndpoint."""
         _refuse_unsupported(request)
         endpoint = self._endpoints.get(request["EndpointName"])
         config = self._configs.get(request["EndpointConfigName"])
         endpoint.check_steady()
         if endpoint.status == "Failed":
             raise ValidationException(f'Cannot update failed endpoint "{endpoint.arn}". Delete it and create it anew.')
-        # The service also reads the old configuration of the endpoint, and rejects the update if it is deleted
-        # (hashicorp/terraform-provider-aws#40048).
+        # SageMaker also reads the old configuration of the endpoint, and rejects the update if that configuration is
+        # deleted (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
         plans = plan_of(config, self._state.models)
         if request.get("RetainAllVariantProperties"):
@@ -91,7 +91,7 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     async def rescale(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateEndpointWeightsAndCapacities."""
+        """Answer UpdateEndpointWeightsAndCapacities."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
         variants = {} if endpoint.fleet is None else endpoint.fleet.variants
@@ -118,7 +118,7 @@ class Endpoints:
         return {"EndpointArn": endpoint.arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeEndpoint."""
+        """Answer DescribeEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         answer: dict[str, Any] = {
             **_summary(endpoint),
@@ -133,16 +133,16 @@ class Endpoints:
         return answer
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListEndpoints."""
+        """Answer ListEndpoints."""
         endpoints, more = page(self._endpoints, request)
         return {"Endpoints": [_summary(endpoint) for endpoint in endpoints], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteEndpoint."""
+        """Answer DeleteEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
         if self._state.components_of(endpoint):
-            # Quoted in gruntwork-io/cloud-nuke#1142.
+            # The text is quoted in gruntwork-io/cloud-nuke#1142.
             raise ValidationException(
                 "Cannot delete endpoint with inference component associated. Please delete inference component and try "
                 "it again."
@@ -152,7 +152,7 @@ class Endpoints:
         self._deployments.delete(endpoint)
 
     def _check_components(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
-        """Check that an update keeps the kind of the endpoint, and the variants that components are on."""
+        """Check that an update keeps the endpoint's kind (models or components) and the variants with components."""
         if endpoint.fleet is not None and endpoint.fleet.of_components != (plans[0].container is None):
             raise ValidationException(
                 f'Cannot update endpoint "{endpoint.arn}" from a configuration with models to one for inference '
@@ -169,7 +169,7 @@ class Endpoints:
 
 
 def _retaining(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
-    """Give plans the instances and weights that the endpoint's variants have now (API reference: UpdateEndpoint)."""
+    """Return the plans with the variants' current counts and weights (UpdateEndpoint, RetainAllVariantProperties)."""
     variants = {} if endpoint.fleet is None else endpoint.fleet.variants
     return tuple(
         replace(plan, instance_count=former.instance_count, weight=former.weight)
@@ -221,16 +221,16 @@ _DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 
 
 class ScaledVariants:
-    """Ask Application Auto Scaling for the variants of an endpoint, by its public API."""
+    """Find and deregister an endpoint's variants in Application Auto Scaling, through the public API."""
 
     def __init__(self, clients: ServiceClients) -> None:
         self._clients = clients
 
     async def check_update(self, endpoint: Endpoint, plans: Iterable[VariantPlan]) -> None:
-        """Check that an update leaves scaled variants their instance type.
+        """Check that an update keeps the instance types of variants that are scalable targets.
 
         Raises:
-            ValidationException: one would get another type, or is not in the new configuration.
+            ValidationException: such a variant would get another instance type, or is not in the new configuration.
         """
         types = {plan.name: plan.instance_type for plan in plans}
         for name in await self._registered(endpoint):
@@ -243,7 +243,7 @@ class ScaledVariants:
                 )
 
     async def deregister(self, endpoint: Endpoint) -> None:
-        """End the scaling of an endpoint that is to be deleted."""
+        """Deregister the variants of an endpoint as scalable targets, before the endpoint is deleted."""
         for name in await self._registered(endpoint):
             await self._clients.run(self._deregister, _resource_id(endpoint, name))
 
@@ -267,7 +267,7 @@ class ScaledVariants:
 
 
 def _variants(endpoint: Endpoint) -> dict[str, str]:
-    """Return the instance types of the endpoint's variants by name."""
+    """Return the instance types of an endpoint's variants by the variants' names."""
     if endpoint.fleet is None:
         return {}
     return {name: variant.plan.instance_type for name, variant in endpoint.fleet.variants.items()}

@@ -1,6 +1,6 @@
 """The Model operations of the control plane, and the rules for a model's containers (AWS API reference: CreateModel).
 
-Texts: "Your Ecr Image … does not contain required … Docker label(s)" is quoted in
+Sources of the errors' texts: "Your Ecr Image … does not contain required … Docker label(s)" is quoted in
 aws/amazon-sagemaker-examples#3925, "Requested image … not found" in aws-samples/easy-amazon-sagemaker-deployments#4,
 "Could not assume role …" in awslabs/predictive-maintenance-using-machine-learning#3, and "Could not find model data
 at …" in aws-ia/ecs-blueprints#223.
@@ -41,7 +41,7 @@ _UNSUPPORTED = (
 
 
 def check_container(container: dict[str, Any], *, account_id: str, region: str) -> None:
-    """Check a container as far as that needs no other service.
+    """Check the rules for a model's container that can be checked without calling another AWS service.
 
     Raises:
         ValidationException: a rule is broken, or a requested feature is not emulated.
@@ -65,10 +65,11 @@ _FORBIDDEN = 403
 
 
 async def check_model_data(container: dict[str, Any], role: str | None, clients: ServiceClients) -> None:
-    """Check that the bucket, and for a single model the archive, is there and that the role may read it.
+    """Check that the role can read the model data: the bucket of a multi-model container, else the archive.
 
     Raises:
-        ValidationException: it is not, or the role may not (text: philschmid/llm-sagemaker-sample#2).
+        ValidationException: the model data does not exist, or the role may not read it (text:
+            philschmid/llm-sagemaker-sample#2).
     """
     if (url := container.get("ModelDataUrl")) is None:
         return
@@ -98,7 +99,7 @@ async def check_role(arn: str, clients: ServiceClients) -> None:
     """Check that the execution role exists and lets SageMaker assume it.
 
     Raises:
-        ValidationException: it does not.
+        ValidationException: the role does not exist, or does not let SageMaker assume it.
     """
     try:
         answer = await clients.run(lambda: clients.iam().get_role(RoleName=arn.rpartition("/")[2]))
@@ -125,7 +126,7 @@ def _trusts_sagemaker(policy: object) -> bool:
 
 
 def _image(uri: str, account_id: str, region: str) -> Image:
-    """Parse the name of an image in a registry of the region: AWS's own, or a mirror in the account."""
+    """Parse the URI of an image in a registry of the region, AWS's or the account's own."""
     match = _ECR.fullmatch(uri)
     if match is None or match["region"] != region or match["account"] not in _registries(account_id, region):
         raise _not_found(uri)
@@ -182,7 +183,7 @@ class Models:
         self._clients = clients
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateModel."""
+        """Answer CreateModel."""
         name = request["ModelName"]
         self._models.check_free(name)
         container = container_of(request)
@@ -198,15 +199,15 @@ class Models:
         return {"ModelArn": model.arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeModel."""
+        """Answer DescribeModel."""
         model = self._models.get(request["ModelName"])
         return {"EnableNetworkIsolation": False, **model.definition, **model.summary("Model")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListModels."""
+        """Answer ListModels."""
         models, more = page(self._models, request)
         return {"Models": [model.summary("Model") for model in models], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """DeleteModel. Endpoints that run the model keep running it, as on the service."""
+        """Answer DeleteModel. Endpoints that run the model keep running it, as on SageMaker."""
         self._models.remove(request["ModelName"])

@@ -1,4 +1,4 @@
-"""The operations of the control plane that the emulation has, by name."""
+"""The operations of SageMaker's control plane that are emulated, by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def operations(
     endpoints: EndpointDeployments,
     components: ComponentDeployments,
 ) -> Operations:
-    """Return the operations by name; `endpoints` and `components` carry their changes out."""
+    """Return the operations by name; `endpoints` and `components` carry out the changes of the operations."""
     return {
         **_of_models(Models(account, state.models, clients)),
         **_of_configs(EndpointConfigs(state.configs, state.models, clients, settings)),

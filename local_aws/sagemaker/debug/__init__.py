@@ -1,1 +1,1 @@
-"""Pages that SageMaker does not have: the internal state, and fault injection."""
+"""Pages of the emulated SageMaker that the real one does not have: the internal state, and fault injection."""

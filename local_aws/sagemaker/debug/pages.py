@@ -1,15 +1,16 @@
 """The pages `/_cohost/endpoints` and `/_cohost/faults`: the internal state, and fault injection.
 
-Answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type", "weight", "instances":
-[…]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight", "restarts", "log_file",
-"evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, models with the least recently used first. An
-instance of a variant made of inference components is `{"id", "copies": [{"component", "id", "pid", "ready",
-"in_flight", "restarts", "log_file"}]}`.
+`GET /_cohost/endpoints` answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type",
+"weight", "instances": […]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight",
+"restarts", "log_file", "evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, models with the least
+recently used first. An instance of a variant made of inference components is `{"id", "copies": [{"component", "id",
+"pid", "ready", "in_flight", "restarts", "log_file"}]}`.
 
-`{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" | "lose_device"}}` in a PUT is injected at
-once, into one container that has the model loaded; the answer's `worker_fault` names the container. A model has its
-name in the catalog, or its name in calls (TargetModel, `model_name`). `die` kills the worker process; after `hang` each
-forward pass in it blocks for ever, after `lose_device` each raises the error of a lost device.
+`PUT /_cohost/faults` with `{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" |
+"lose_device"}}` injects the fault at once, into one container that has the model loaded; `worker_fault` of the answer
+names the container. `model` is the model's name in the catalog, or its name in calls (TargetModel, `model_name`). `die`
+kills the worker process. After `hang` each forward pass in the worker process blocks for ever, after `lose_device` each
+raises the error of a lost device.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ _MEMBERS: Final = ("endpoint", "model", "fault")
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFault:
-    """A fault to cause in a worker process of `model`, in a container of `endpoint`."""
+    """A request to cause `fault` in a worker process of `model`, in a container of `endpoint`."""
 
     endpoint: str
     model: str
@@ -124,14 +125,14 @@ class WorkerFault:
 
 
 class FaultPage:
-    """Answer `/_cohost/faults`; worker faults can be caused on `endpoints`."""
+    """Answer the page `/_cohost/faults`; worker faults can be caused on `endpoints`."""
 
     def __init__(self, switches: FaultSwitches, endpoints: Collection[Endpoint]) -> None:
         self._switches = switches
         self._endpoints = endpoints
 
     async def answer(self, request: Request) -> Response:
-        """Answer GET, PUT and DELETE; a PUT that is wrong itself changes nothing."""
+        """Answer GET, PUT and DELETE; an invalid PUT changes nothing."""
         struck: dict[str, Any] = {}
         try:
             if request.method == "PUT":
@@ -143,7 +144,7 @@ class FaultPage:
         return JSONResponse({**self._switches.state(), **struck})
 
     async def _put(self, body: object) -> dict[str, Any]:
-        """Set the switches of a body, cause the worker fault that it names, and return where that was."""
+        """Set the switches that a body names, cause its worker fault, and return the container that got the fault."""
         rest, wanted = _apart(body)
         checked = self._switches.check(rest)
         struck = {} if wanted is None else {_WORKER_FAULT: await self._strike(_read(wanted))}
@@ -184,7 +185,7 @@ async def _body(request: Request) -> object:
 
 
 def _apart(body: object) -> tuple[object, object | None]:
-    """Split a body into the switches and the worker fault; None where it has no worker fault."""
+    """Split the body of a PUT into the switches and the worker fault, None if the body has none."""
     if not isinstance(body, dict):
         return body, None
     return {name: value for name, value in body.items() if name != _WORKER_FAULT}, body.get(_WORKER_FAULT)
@@ -208,7 +209,7 @@ async def _loaded(replica: Replica) -> dict[str, str]:
     try:
         return await replica.loaded()
     except httpx.HTTPError:
-        # It is being replaced: it has nothing loaded that could be struck.
+        # The container is being replaced: it has no worker process that a fault could be caused in.
         return {}
 
 

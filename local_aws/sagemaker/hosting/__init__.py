@@ -1,1 +1,1 @@
-"""Running endpoints: their lifecycle, their instances and the containers on them."""
+"""The hosting of endpoints: their lifecycle, their instances and the containers on the instances."""

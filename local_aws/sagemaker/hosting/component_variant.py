@@ -1,7 +1,8 @@
 """A production variant made of inference components: instances that scale, and the copies placed on them.
 
-With ManagedInstanceScaling the number of instances follows the copies, within the bounds, and an instance without
-copies ends after some time; without it the number is fixed. An instance is only a name here; each copy is a process.
+With ManagedInstanceScaling the number of instances follows the copies, from MinInstanceCount to MaxInstanceCount, and
+an instance without copies ends after some time. Without ManagedInstanceScaling the number is fixed. An instance is only
+a name here; each copy is a process.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ComponentPlan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComponentCopy:
-    """One copy: its container, and the instance that it is placed on."""
+    """One copy of an inference component: its container, and the instance that the copy is placed on."""
 
     plan: ComponentPlan
     instance: Instance
@@ -49,7 +50,7 @@ class ComponentCopy:
 
 
 class ComponentCopies:
-    """The copies of one component that are in service; a call goes to the one with the fewest running."""
+    """The copies of one component that are in service; a call goes to the copy with the fewest calls in flight."""
 
     def __init__(self, component_name: str, context: EndpointContext) -> None:
         self.component_name = component_name
@@ -61,17 +62,17 @@ class ComponentCopies:
         self._called = 0.0
 
     def check_capacity(self) -> None:
-        """Record a call that finds no copy: that metric wakes a component up.
+        """Check that a copy is in service; if none is, record the metric that scaling from zero acts on.
 
         Raises:
-            ValidationError: there is no copy.
+            ValidationError: no copy is in service.
         """
         if not self.in_service:
             self.meter.count("NoCapacityInvocationFailures")
             raise no_component_capacity()
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Return a container's answer; raises as `invoke_one` and `check_capacity` do."""
+        """Pass a call to a copy and return its container's answer; raises as `invoke_one` and `check_capacity` do."""
         self.check_capacity()
         self._called = self._clock.now()
         self.meter.count("InvocationsPerCopy", 1 / len(self.in_service))
@@ -81,10 +82,10 @@ class ComponentCopies:
             return await invoke_one(replicas, owner, target=target, body=body, headers=headers)
 
     def report(self) -> None:
-        """Record the metrics that no call records.
+        """Record the metrics that are due by time, not by a call.
 
-        An idle minute counts as zero invocations per copy. That the service does so too is inferred: its own recipe
-        scales to zero by this metric, which needs a value.
+        An idle minute counts as zero InvocationsPerCopy. It is inferred that SageMaker does so too: AWS's own recipe
+        scales to zero by this metric, which needs a value for that.
         """
         now = self._clock.now()
         if self.in_service and now >= self._called + _MINUTE_S:
@@ -94,7 +95,7 @@ class ComponentCopies:
 
 
 class ComponentVariant:
-    """One production variant, its instances, and the copies of every component on them."""
+    """One production variant, its instances, and the copies of every component on these instances."""
 
     def __init__(self, endpoint_name: str, plan: VariantPlan, context: EndpointContext) -> None:
         self.plan = plan
@@ -106,43 +107,43 @@ class ComponentVariant:
 
     @property
     def instance_count(self) -> int:
-        """The number of instances."""
+        """The number of the variant's instances."""
         return len(self.instances)
 
     @property
     def placed(self) -> list[ComponentCopy]:
-        """The copies in service of every component."""
+        """The copies of all components that are in service."""
         return [copy for copies in self._copies.values() for copy in copies.in_service]
 
     def copies(self, component_name: str) -> ComponentCopies:
-        """Return the copies of a component; none are in service before the first `scale`."""
+        """Return the copies of a component; before the component's first `scale` none are in service."""
         if component_name not in self._copies:
             self._copies[component_name] = ComponentCopies(component_name, self._context)
         return self._copies[component_name]
 
     async def start(self) -> None:
-        """Start nothing: what runs are copies, and there are none yet."""
+        """Do nothing: only copies of components run, and a new variant has none."""
 
     async def stop(self) -> None:
-        """Stop everything at once."""
+        """Stop all copies at once, without waiting for running calls."""
         await asyncio.gather(*(copy.replica.stop() for copy in self.placed))
 
     async def drain_and_stop(self) -> None:
-        """Let running calls end, within a limit, and stop everything."""
+        """Stop all copies after their running calls have ended or `drain_limit_s` is over."""
         await drain_and_stop([copy.replica for copy in self.placed], self._context.settings.drain_limit_s)
 
     async def adopt(self, other: ComponentVariant) -> None:
-        """Start the same copies as another variant has; raises DeploymentError."""
+        """Start the same copies as another variant has; raises DeploymentError if one does not start."""
         for copies in other._copies.values():
             for copy in copies.in_service:
                 await self._add(copy.plan, 1)
 
     async def scale(self, plan: ComponentPlan, count: int) -> None:
-        """Start or stop copies until a component has `count`. Raises DeploymentError, with the copies as they were."""
+        """Start or stop copies until a component has `count`. On DeploymentError the copies stay as they were."""
         serving = self.copies(plan.name).in_service
         if count > len(serving):
             await self._add(plan, count - len(serving))
-        # Copies on instances with few of them go first: that empties instances.
+        # Stop copies on the instances with the fewest copies first: that empties instances.
         by_company = sorted(serving, key=lambda copy: copy.instance.copies, reverse=True)
         await self._remove(by_company[count:])
 
@@ -150,7 +151,7 @@ class ComponentVariant:
         """Replace the copies that do not run `plan`, `batch` at a time: new ones start, then the old ones stop.
 
         Raises:
-            DeploymentError: a batch found no room or did not come up; the batches before it stay replaced.
+            DeploymentError: a batch found no room or did not start; the batches before that one stay replaced.
         """
         outdated = [copy for copy in self.copies(plan.name).in_service if copy.plan is not plan]
         for start in range(0, len(outdated), batch):
@@ -160,11 +161,11 @@ class ComponentVariant:
             await self._remove(old)
 
     def forget(self, component_name: str) -> None:
-        """Forget a component that has no copies any more."""
+        """Remove the record of a component that has no copies any more."""
         self._copies.pop(component_name, None)
 
     def report(self) -> None:
-        """Record the metrics that no call records, and remove instances that have been idle for long."""
+        """Record the metrics that are due by time, and remove instances that were idle for `instance_idle_s`."""
         for copies in self._copies.values():
             copies.report()
         self._give_up_idle()
@@ -188,7 +189,7 @@ class ComponentVariant:
             self._vacate(gone)
 
     def _place(self, plan: ComponentPlan, count: int) -> list[ComponentCopy]:
-        """Reserve room for all copies, or for none."""
+        """Reserve resources on instances for `count` copies; on DeploymentError nothing stays reserved."""
         placed: list[ComponentCopy] = []
         try:
             for _ in range(count):
@@ -201,7 +202,7 @@ class ComponentVariant:
         return placed
 
     def _instance_for(self, wanted: Resources) -> Instance:
-        """Choose the instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), or add a new one."""
+        """Return the instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), or a new instance."""
         roomy = [instance for instance in self.instances if instance.free.holds(wanted)]
         if roomy:
             return min(roomy, key=lambda instance: instance.copies)

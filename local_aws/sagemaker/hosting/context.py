@@ -1,4 +1,4 @@
-"""The dependencies of hosting: those of a container, and those of an endpoint."""
+"""The dependencies of hosting: the parts that containers need, and the parts that endpoints need."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerContext:
-    """The parts that a container is started with, supervised by and reports to.
+    """The parts that a container needs to start, to be supervised and to report metrics and logs.
 
     Args:
         start_container: starts a server container.
-        hub_roots: folders `org/name` of Hugging Face files, handed to containers.
+        hub_roots: folders with Hugging Face models as `org/name`, handed to containers.
         state_dir: holds `logs/<endpoint>/<instance>.log`, and `endpoints/` while endpoints run.
         clients: fetches archives, and makes the environment that lets a container call other services.
-        http: the client of all containers, with one pool.
+        http: the HTTP client of all containers, with one pool of connections.
         settings: time limits and intervals.
-        faults: delays on demand, and how the health of containers is judged.
+        faults: the fault switches: delays, and the intervals and number of pings.
         metrics: takes the metrics of models and instances.
         logs: sends the containers' output to CloudWatch Logs.
     """
@@ -49,15 +49,15 @@ class ContainerContext:
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointContext:
-    """The parts that the production variants of an endpoint work with.
+    """The parts that the production variants of an endpoint need.
 
     Args:
-        containers: what their containers are started with.
+        containers: the parts that the variants' containers need.
         settings: time limits and intervals.
         quotas: limits the instances of the account.
         metrics: takes the metrics of variants and components.
-        clock: counts idle time and the intervals of metrics.
-        machine: the utilization of this machine, which all instances share.
+        clock: measures idle time and the intervals of metrics.
+        machine: measures the utilization of this machine, which all instances share.
     """
 
     containers: ContainerContext

@@ -1,8 +1,8 @@
 """The lifecycle of an endpoint: Creating, InService, Updating, RollingBack, Failed, Deleting.
 
 The statuses are those of DescribeEndpoint in the AWS API reference.
-Every change is blue/green: the old instances get calls until the new ones are up, and they end only after their calls
-have ended.
+Every update is blue/green: the old instances get calls until the new ones are up, and end only after their running
+calls have ended.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Endpoint(Resource):
-    """An endpoint. Its `fleet` takes calls; it is None before the first one is up and after a failed creation.
+    """An endpoint. Its `fleet`, all variants with their instances, takes calls; None while no fleet has come up.
 
-    `deployment` is the DeploymentConfig of the last update, or of the creation. While an update moves calls in steps,
-    `shift` selects one of two fleets for each call.
+    `starting` is the fleet that a change is starting. `deployment` is the DeploymentConfig of the last update, or of
+    the creation. While an update moves calls in steps, `shift` selects one of two fleets for each call.
     """
 
     config_name: str
@@ -57,16 +57,16 @@ class Endpoint(Resource):
 
     @property
     def modified(self) -> datetime:
-        """The time when its status last changed."""
+        """The time when the endpoint's status last changed."""
         return self.last_modified
 
     def enter(self, status: str) -> None:
-        """Take on a status."""
+        """Set the endpoint's status, and the time of its change."""
         self.status = status
         self.last_modified = datetime.now(UTC)
 
     def check_steady(self) -> None:
-        """Raise ValidationException while a change is under way, as the service does for updates and deletions."""
+        """Raise ValidationException while the endpoint is changed, as SageMaker does for updates and deletions."""
         if self.status not in {"InService", "Failed"}:
             raise ValidationException(f'Cannot update in-progress endpoint "{self.arn}".')
 
@@ -75,9 +75,9 @@ class EndpointDeployments:
     """Create, update and delete endpoints in the background.
 
     Args:
-        endpoints: all of the account.
-        context: the parts that production variants work with.
-        clients: tell the states of alarms while a deployment is guarded by some.
+        endpoints: all endpoints of the account.
+        context: the parts that production variants need.
+        clients: read the states of the alarms that guard a deployment.
         logs: forgets the log group of a deleted endpoint.
         tasks: runs the changes.
         transition: awaited at the beginning of each creation, update, deletion and rollback.
@@ -101,29 +101,29 @@ class EndpointDeployments:
         self._transition = transition
 
     def create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
-        """Bring a new endpoint up."""
+        """Add a new endpoint in status Creating and start its instances in the background."""
         self._endpoints.add(endpoint)
         self._tasks.begin(self._create(endpoint, plans))
 
     def update(
         self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None = None
     ) -> None:
-        """Move an endpoint to another configuration; without guardrails all calls move at once, unwatched by alarms."""
+        """Move an endpoint to another configuration; without guardrails all calls move at once and no alarm is read."""
         endpoint.enter("Updating")
         self._tasks.begin(self._update(endpoint, config_name, plans, guardrails))
 
     def rescale(self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]) -> None:
-        """Change instance counts and weights of an endpoint's variants."""
+        """Change the instance counts and weights of an endpoint's variants."""
         endpoint.enter("Updating")
         self._tasks.begin(self._rescale(endpoint, counts, weights))
 
     def delete(self, endpoint: Endpoint) -> None:
-        """End an endpoint and everything that it runs."""
+        """Stop all containers of an endpoint after their running calls, and remove the endpoint."""
         endpoint.enter("Deleting")
         self._tasks.begin(self._delete(endpoint))
 
     async def shutdown(self) -> None:
-        """Cancel changes in progress and end every container at once."""
+        """Cancel all changes in progress and stop every container of every endpoint at once."""
         await self._tasks.give_up()
         fleets = [fleet for endpoint in self._endpoints for fleet in (endpoint.fleet, endpoint.starting) if fleet]
         await asyncio.gather(*(fleet.stop() for fleet in fleets))
@@ -196,13 +196,13 @@ class EndpointDeployments:
     async def _shift(
         self, endpoint: Endpoint, old: Fleet, new: Fleet, guardrails: Guardrails, role: str | None
     ) -> None:
-        """Move calls under guardrails; raises DeploymentError if they are taken back, and the new fleet is gone."""
+        """Move calls to the new fleet under guardrails; on DeploymentError move them back and stop the new fleet."""
         endpoint.shift = Shift(old, new)
         try:
             try:
                 await shift_calls(endpoint.shift, guardrails, role, self._clients, self._context.clock)
             finally:
-                # First of all, so that the new fleet gets no call any more while it ends.
+                # End the shift before anything else, so that the new fleet gets no more calls while it ends.
                 endpoint.shift = None
         except DeploymentError:
             await new.drain_and_stop()
@@ -213,7 +213,7 @@ class EndpointDeployments:
 
 
 async def _move_copies(old: Fleet | None, new: Fleet) -> None:
-    """Start the copies of inference components on new instances; raises DeploymentError, and leaves none running."""
+    """Start the old fleet's copies of inference components in the new fleet; on DeploymentError stop the new fleet."""
     try:
         for name, variant in new.variants.items():
             former = None if old is None else old.variants.get(name)

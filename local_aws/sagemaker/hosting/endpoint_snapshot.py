@@ -1,7 +1,7 @@
-"""A snapshot of what an endpoint runs: its configuration, and the models that the configuration names.
+"""The snapshot of an endpoint's configuration, and of the models that the configuration names.
 
-A snapshot, because deleting the model or the configuration later does not touch running instances, and because an
-instance that is replaced must come back as it was.
+Endpoints run from a snapshot, because deleting the model or the configuration later does not change running instances,
+and because an instance that is replaced must come back as it was.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _DEFAULT_STARTUP_TIMEOUT_S = 600
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerPlan:
-    """One container, wherever it runs.
+    """The plan of a container: everything that does not depend on the instance it runs on.
 
-    `model_data` is the prefix of a multi-model container or the archive of another; None for a container without.
-    `cache_models` is False where the model's MultiModelConfig turns caching off. `memory_mb` is what its models may
-    take in MiB, None where the instance type is not known. `role` is the ARN of the execution role, None without one.
+    `model_data` is the prefix of a multi-model container or the archive of another one; None without a ModelDataUrl.
+    `cache_models` is False if the model's MultiModelConfig turns caching off. `memory_mb` is the memory that the
+    container's models may take, in MiB; None if the instance type is not known. `role` is the ARN of the execution
+    role, None without one.
     """
 
     image: str
@@ -44,7 +45,7 @@ class ContainerPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ManagedScaling:
-    """The bounds within which the service scales a variant's instances (AWS API reference: ManagedInstanceScaling)."""
+    """The bounds of the number of a variant's instances (AWS API reference: ManagedInstanceScaling)."""
 
     minimum: int
     maximum: int
@@ -52,10 +53,11 @@ class ManagedScaling:
 
 @dataclass(frozen=True, kw_only=True)
 class VariantPlan:
-    """One production variant.
+    """The plan of a production variant.
 
-    `container` runs on each of its instances; None for a variant made of inference components. `scaling` is None where
-    the count is fixed. `role` is the execution role of the endpoint configuration, which such variants need.
+    `container` runs on each of the variant's instances; None for a variant made of inference components. `scaling` is
+    None if the number of instances is fixed. `role` is the ARN of the endpoint configuration's execution role, which
+    variants made of inference components need.
     """
 
     name: str
@@ -71,7 +73,7 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
     """Make the plans of an endpoint configuration's variants.
 
     Raises:
-        ValidationException: a model of the configuration is deleted.
+        ValidationException: a model that the configuration names was deleted.
     """
     role = config.definition.get("ExecutionRoleArn")
     return tuple(_variant(variant, role, models) for variant in config.definition["ProductionVariants"])
@@ -80,12 +82,12 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
 def container_plan(
     definition: Mapping[str, Any], *, role: str | None, memory_mb: int | None, startup_timeout_s: float | None
 ) -> ContainerPlan:
-    """Make the plan of a container from its definition, as CreateModel has it."""
+    """Make the plan of a container from a ContainerDefinition of CreateModel."""
     multi_model = definition.get("Mode") == MULTI_MODEL
     url = definition.get("ModelDataUrl")
     environment = dict(definition.get("Environment") or {})
     if multi_model:
-        # SageMaker sets it for every multi-model container; DJL Serving reads it (wlm ModelInfo, 0.36.0).
+        # SageMaker sets this variable for every multi-model container; DJL Serving reads it (wlm ModelInfo, 0.36.0).
         environment["SAGEMAKER_MULTI_MODEL"] = "true"
     return ContainerPlan(
         image=definition["Image"],
@@ -100,9 +102,10 @@ def container_plan(
 
 
 def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
-    """Return the MiB that models may take: the smaller of the host's and the GPUs' memory, since DJL checks both.
+    """Return the memory that models may take, in MiB: the less of host and GPU memory, since DJL checks both.
 
-    `gpus` are those that the container gets, None for all of the instance. An unknown type gives None.
+    `gpus` is the number of GPUs that the container gets, None for all of the instance. The memory of an unknown
+    instance type is None.
     """
     if (instance := INSTANCES.get(instance_type)) is None:
         return None
@@ -145,10 +148,10 @@ MULTI_MODEL = "MultiModel"
 
 
 def container_of(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return the one container of a model.
+    """Return the one container in a request of CreateModel.
 
     Raises:
-        ValidationException: the request has none, or several (an inference pipeline, which is not emulated).
+        ValidationException: the request has no container, or several (an inference pipeline, which is not emulated).
     """
     containers = [*([definition["PrimaryContainer"]] if definition.get("PrimaryContainer") else [])]
     containers += definition.get("Containers") or []

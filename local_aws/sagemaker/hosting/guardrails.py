@@ -1,8 +1,8 @@
-"""Deployment guardrails: move calls to new instances in steps, and move them back if an alarm fires.
+"""The deployment guardrails of SageMaker: calls move to new instances in steps, and back if an alarm fires.
 
 AWS: SageMaker developer guide, "Deployment guardrails for updating models in production", and API reference,
-DeploymentConfig. Both fleets exist until the end, also in a rolling deployment: its batches differ from linear steps
-only in the number of instances, which callers cannot observe.
+DeploymentConfig. Both fleets exist until the end, also in a rolling deployment: the batches of a rolling deployment
+differ from linear steps only in the number of instances, which callers cannot observe.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 
 LOOK_SECONDS: Final = 0.2
-# Of the fleet's instances (developer guide, "Use canary traffic shifting" and its neighbours).
+# The largest step, in percent of the fleet's instances (SageMaker developer guide, "Use canary traffic shifting" and
+# the pages on linear and rolling deployments).
 _MOST_PERCENT: Final = 50
 _WHOLE: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guardrails:
-    """The course of an update: the new fleet's shares of the calls, one after another; seconds of the clock; alarms."""
+    """The steps of an update: the new fleet's shares of the calls (0 to 1) in turn, pauses in seconds, and alarms."""
 
     shares: Sequence[float]
     wait_s: float
@@ -44,7 +45,7 @@ class Guardrails:
 
 
 class Shift:
-    """The split of calls between two fleets: exact over a short run, as that by variants' weights is."""
+    """The split of calls between two fleets: `share` of them go to the new one, exactly even over few calls."""
 
     def __init__(self, old: Fleet, new: Fleet) -> None:
         self._old = old
@@ -55,7 +56,7 @@ class Shift:
     def next(self) -> Fleet:
         """Choose the fleet that takes the next call."""
         self._credit += self.share
-        # Sums of decimal shares miss a whole number by a hair.
+        # Floating-point sums of decimal shares may be slightly less than a whole number.
         if self._credit + 1e-9 >= _WHOLE:
             self._credit -= _WHOLE
             return self._new
@@ -63,10 +64,10 @@ class Shift:
 
 
 def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantPlan]) -> Guardrails | None:
-    """Read a request's DeploymentConfig; None if it has no effect.
+    """Read the DeploymentConfig of a request; return None if the request has none.
 
     Raises:
-        ValidationException: a size is missing, or more than half of the instances.
+        ValidationException: the size of a step is missing, or is more than half of the instances.
     """
     if not definition:
         return None
@@ -89,14 +90,13 @@ def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantP
 async def shift_calls(
     shift: Shift, guardrails: Guardrails, role: str | None, clients: ServiceClients, clock: Clock
 ) -> None:
-    """Give the new fleet its calls step by step and watch until the old one may go.
+    """Move calls to the new fleet step by step, and watch the alarms until the old fleet may end.
 
     `role` is the execution role, with whose rights the alarms are read (SageMaker developer guide, "Auto-Rollback
-    Configuration and Monitoring"). Which of refusal and failed rollback a role without them gets on AWS is not known;
-    here the deployment fails.
+    Configuration and Monitoring"). What AWS does if the role may not read them is not known; here the deployment fails.
 
     Raises:
-        DeploymentError: an alarm went off, or cannot be read, and all calls must go back to the old fleet.
+        DeploymentError: an alarm went off, or cannot be read; the caller must move all calls back to the old fleet.
     """
     for share in guardrails.shares:
         shift.share = share
@@ -122,7 +122,7 @@ def _gone_off(clients: ServiceClients, alarms: Sequence[str], role: str | None) 
     if not alarms:
         return []
     try:
-        # moto leaves out StateValue where names are given.
+        # moto ignores the parameter StateValue if names are given, so the states are compared here.
         found = clients.cloudwatch(role).describe_alarms(AlarmNames=list(alarms))
     except ClientError as error:
         raise DeploymentError(f"The alarms of the deployment cannot be read: {error}") from error

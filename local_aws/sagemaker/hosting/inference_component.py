@@ -1,8 +1,9 @@
 """The lifecycle of an inference component: Creating, InService, Updating, Failed, Deleting.
 
-The statuses are those of DescribeInferenceComponent in the AWS API reference; the states in the texts of refusals are
-quoted in hashicorp's provider (DELETE_IN_PROGRESS) and Hugging Face's SageMaker skills (the others). An update starts
-new copies beside the old ones, so it needs room for both (AWS: blog post on rolling updates of inference components).
+The statuses are those of DescribeInferenceComponent in the AWS API reference; the states in the texts of errors are
+quoted in hashicorp/terraform-provider-aws (DELETE_IN_PROGRESS) and Hugging Face's SageMaker skills (the others). An
+update starts new copies beside the old ones, so both need room (AWS: blog post on rolling updates of inference
+components).
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class InferenceComponent(Resource):
-    """A component: `definition` is its Specification, `plan` the container and resources made from that.
+    """An inference component: `definition` is its Specification, `plan` the container and resources made from that.
 
-    `under_way` is the service's name of the change in progress, `deployment` the DeploymentConfig of the last update.
+    `under_way` is SageMaker's name of the change in progress, None without one. `deployment` is the DeploymentConfig of
+    the last update.
     """
 
     endpoint: Endpoint
@@ -46,17 +48,17 @@ class InferenceComponent(Resource):
 
     @property
     def modified(self) -> datetime:
-        """The time when its status last changed."""
+        """The time when the component's status last changed."""
         return self.last_modified
 
     @property
     def endpoint_name(self) -> str:
-        """The name of its endpoint."""
+        """The name of the component's endpoint."""
         return self.endpoint.name
 
     @property
     def variant(self) -> ComponentVariant:
-        """Its variant in the fleet that serves now."""
+        """The component's variant in the fleet that serves now."""
         variant = None if self.endpoint.fleet is None else self.endpoint.fleet.variants.get(self.variant_name)
         if not isinstance(variant, ComponentVariant):
             raise ValidationException(f'Variant {self.variant_name} not found for endpoint "{self.endpoint.arn}".')
@@ -64,17 +66,17 @@ class InferenceComponent(Resource):
 
     @property
     def current_copies(self) -> int:
-        """The number of copies in service."""
+        """The number of the component's copies in service."""
         return len(self.variant.copies(self.name).in_service)
 
     def enter(self, status: str, *, under_way: str | None = None) -> None:
-        """Take on a status; `under_way` is the service's name for the change in progress, None for none."""
+        """Set the component's status and SageMaker's name of the change in progress, None without a change."""
         self.status = status
         self.under_way = under_way
         self.last_modified = datetime.now(UTC)
 
     def check_steady(self, wish: str) -> None:
-        """Raise ValidationException while a change is under way; `wish` is the verb that cannot be done."""
+        """Raise ValidationException while the component is changed; `wish` is the verb of the refused operation."""
         if self.under_way is not None:
             raise ValidationException(
                 f'Cannot {wish} inference component "{self.arn}" while it is in state {self.under_way}.'
@@ -85,7 +87,7 @@ class ComponentDeployments:
     """Create, scale, update and delete inference components in the background.
 
     Args:
-        components: all of the account.
+        components: all inference components of the account.
         logs: forgets the log group of a deleted component.
         tasks: runs the changes.
         transition: awaited at the beginning of each change.
@@ -105,7 +107,7 @@ class ComponentDeployments:
         self._transition = transition
 
     def create(self, component: InferenceComponent) -> None:
-        """Bring a new component up."""
+        """Add a new component in status Creating and start its copies in the background."""
         self._components.add(component)
         self._tasks.begin(self._create(component))
 
@@ -118,12 +120,12 @@ class ComponentDeployments:
     def update(
         self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
     ) -> None:
-        """Replace all copies by copies of another specification, and scale to `copies`."""
+        """Replace all copies of a component by copies of another Specification, and scale to `copies`."""
         component.enter("Updating", under_way="UPDATE_IN_PROGRESS")
         self._tasks.begin(self._update(component, specification, plan, copies))
 
     def delete(self, component: InferenceComponent) -> None:
-        """End all copies and forget the component."""
+        """Stop all copies of a component and remove the component."""
         component.enter("Deleting", under_way="DELETE_IN_PROGRESS")
         self._tasks.begin(self._delete(component))
 
@@ -165,7 +167,7 @@ class ComponentDeployments:
 
     @staticmethod
     async def _roll_back(component: InferenceComponent, reason: str) -> None:
-        """Start the former copies again for batches that were replaced; mostly there are none."""
+        """Replace the copies of the failed update by copies of the former plan; usually none was replaced yet."""
         try:
             await component.variant.roll(component.plan, batch=1, pause_s=0)
         except DeploymentError as failure:
@@ -184,7 +186,7 @@ class ComponentDeployments:
 
 
 def _rollout(deployment: dict[str, Any] | None, copies: int) -> tuple[int, float]:
-    """Return the number of copies per batch and the seconds between batches; one batch if no policy is given."""
+    """Return the copies per batch and the seconds between batches; without a RollingUpdatePolicy one batch."""
     policy = (deployment or {}).get("RollingUpdatePolicy")
     if policy is None:
         return max(copies, 1), 0

@@ -1,7 +1,7 @@
-"""The placement of containers: the resources of an instance, the share of a copy, and the location of a container.
+"""The placement of containers: the resources of instances and copies, and the location of a container.
 
 Copies of inference components reserve resources but are not limited to them: a copy that reserved 1,024 MiB may use
-more, as on the service.
+more, as on SageMaker.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The service keeps a good part of an instance's memory to itself and does not say how much: of the 16 GiB of
-# ml.g5.xlarge, 1,024 MiB can be had and 4,096 cannot. 14 GiB, and never more than seven eighths, lies between the two;
-# the figure for other types is inferred from that one.
+# SageMaker reserves part of an instance's memory for itself and does not document how much: of the 16 GiB of
+# ml.g5.xlarge, a copy can reserve 1,024 MiB but not 4,096. Holding back 14 GiB, at most seven eighths of the memory,
+# lies between the two; the value for other types is inferred from this one.
 _HELD_BACK_MIB = 14 * 1024
 _LEAST_SHARE = 8
 
-# Quoted in the deployment guide of Hugging Face's SageMaker skills.
+# The text is quoted in the deployment guide of Hugging Face's SageMaker skills.
 NO_ROOM = (
     "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference "
     "component."
@@ -32,7 +32,7 @@ NO_ROOM = (
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Accelerators, CPU cores and MiB of memory."""
+    """An amount of accelerators (GPUs), CPU cores and memory in MiB, free or reserved on an instance."""
 
     accelerators: int
     cpu_cores: float
@@ -40,7 +40,7 @@ class Resources:
 
     @classmethod
     def required(cls, requirements: Mapping[str, Any]) -> Resources:
-        """Read what one copy takes (AWS API reference: InferenceComponentComputeResourceRequirements)."""
+        """Read the needs of one copy (AWS API reference: InferenceComponentComputeResourceRequirements)."""
         return cls(
             accelerators=int(requirements.get("NumberOfAcceleratorDevicesRequired", 0)),
             cpu_cores=float(requirements.get("NumberOfCpuCoresRequired", 0)),
@@ -48,7 +48,7 @@ class Resources:
         )
 
     def __sub__(self, taken: Resources) -> Resources:
-        """Return the remaining resources after a reservation."""
+        """Return the free resources after a reservation."""
         return Resources(
             accelerators=self.accelerators - taken.accelerators,
             cpu_cores=self.cpu_cores - taken.cpu_cores,
@@ -56,7 +56,7 @@ class Resources:
         )
 
     def __add__(self, freed: Resources) -> Resources:
-        """Return what there is when something is given back."""
+        """Return the free resources after the end of a reservation."""
         return Resources(
             accelerators=self.accelerators + freed.accelerators,
             cpu_cores=self.cpu_cores + freed.cpu_cores,
@@ -64,13 +64,13 @@ class Resources:
         )
 
     def holds(self, wanted: Resources) -> bool:
-        """Return True if there is room for the requested resources."""
+        """Return True if the wanted resources fit into these."""
         left = self - wanted
         return left.accelerators >= 0 and left.cpu_cores >= 0 and left.memory_mib >= 0
 
 
 def schedulable(instance_type: str) -> Resources:
-    """Return what an empty instance has for copies; nothing for a type that is not known."""
+    """Return the resources that an empty instance has for copies; none for an unknown instance type."""
     if (instance := INSTANCES.get(instance_type)) is None:
         return Resources(accelerators=0, cpu_cores=0, memory_mib=0)
     memory = max(instance.memory_mib - _HELD_BACK_MIB, instance.memory_mib // _LEAST_SHARE)
@@ -78,7 +78,7 @@ def schedulable(instance_type: str) -> Resources:
 
 
 def new_instance_id() -> str:
-    """Make an id for an instance, in EC2's form."""
+    """Make an id for an instance, in the form of EC2's instance ids."""
     return f"i-{secrets.token_hex(8)}f"
 
 
@@ -86,7 +86,8 @@ def new_instance_id() -> str:
 class Instance:
     """An instance of a variant that is made of components.
 
-    `free` are the resources that no copy has reserved, `idle_since` the time since which it has had no copy.
+    `free` are the resources that no copy has reserved, `copies` the number of copies on the instance. `idle_since` is
+    the time when the last copy left, in seconds of the emulation's clock; it counts only while there is no copy.
     """
 
     free: Resources
@@ -95,12 +96,12 @@ class Instance:
     copies: int = 0
 
     def take(self, wanted: Resources) -> None:
-        """Reserve room for a copy; the caller has checked that there is some."""
+        """Reserve resources for a copy; the caller has checked that they are free."""
         self.free -= wanted
         self.copies += 1
 
     def give_back(self, taken: Resources, now: float) -> None:
-        """End a reservation."""
+        """End the reservation of a copy; `now` is the time of the emulation's clock in seconds."""
         self.free += taken
         self.copies -= 1
         self.idle_since = now
@@ -108,7 +109,7 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The place where a container runs; `replica_id` is the id of its instance, with a suffix on a shared one."""
+    """The location of a container; `replica_id` is the id of its instance, for a component's copy with a suffix."""
 
     endpoint_name: str
     variant_name: str
@@ -124,7 +125,7 @@ class Placement:
 
     @property
     def start_failure(self) -> str:
-        """The service's text for a container that does not come up here."""
+        """SageMaker's text for a container of this variant or component that does not start."""
         if self.component_name is None:
             container, owner = f"primary container for production variant {self.variant_name}", "endpoint"
         else:

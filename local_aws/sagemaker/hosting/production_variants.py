@@ -1,4 +1,4 @@
-"""Production variants: equal instances with one container each, and all variants of an endpoint together."""
+"""Production variants that name a model (equal instances with a container each), and the fleet: all variants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ModelVariant:
-    """One production variant and its instances, each of which runs `container`, that of the plan."""
+    """One production variant that names a model, and its instances, each of which runs a container by `container`."""
 
     def __init__(
         self, endpoint_name: str, plan: VariantPlan, container: ContainerPlan, context: EndpointContext
@@ -40,23 +40,23 @@ class ModelVariant:
 
     @property
     def instance_count(self) -> int:
-        """The number of instances."""
+        """The number of the variant's instances."""
         return len(self.replicas)
 
     async def start(self) -> None:
-        """Start all instances; raises DeploymentError, after all have come up or failed."""
+        """Start all instances; if one fails, raise DeploymentError after all have started or failed."""
         await all_of([replica.start() for replica in self.replicas])
 
     async def stop(self) -> None:
-        """Stop everything at once."""
+        """Stop all instances at once, without waiting for running calls."""
         await asyncio.gather(*(replica.stop() for replica in self.replicas))
 
     async def drain_and_stop(self) -> None:
-        """Let running calls end, within a limit, and stop everything."""
+        """Stop all instances after their running calls have ended or `drain_limit_s` is over."""
         await drain_and_stop(self.replicas, self._context.settings.drain_limit_s)
 
     async def resize(self, count: int) -> None:
-        """Start missing instances, or drain and stop surplus ones, until there are `count`. Raises DeploymentError."""
+        """Start or stop instances until the variant has `count`; on DeploymentError it keeps those that it had."""
         added = [self._new_replica() for _ in range(count - len(self.replicas))]
         try:
             await all_of([replica.start() for replica in added])
@@ -68,15 +68,15 @@ class ModelVariant:
         await drain_and_stop(removed, self._context.settings.drain_limit_s)
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Return a container's answer; raises as `invoke_one` does."""
+        """Pass a call to an instance and return its container's answer; raises as `invoke_one` does."""
         self._meter.count("InvocationsPerInstance", 1 / max(self.instance_count, 1))
         owner = f"production variant {self.plan.name}"
         with self._gauge.call():
             return await invoke_one(self.replicas, owner, target=target, body=body, headers=headers)
 
     def report(self) -> None:
-        """Record the metrics that no call records."""
-        # AWS names this metric for endpoints of one model; nothing may rest on values that might not be there.
+        """Record the metrics that are due by time, not by a call."""
+        # AWS documents ConcurrentRequestsPerModel for endpoints of one model, so a multi-model one does not send it.
         if not self.container.multi_model:
             self._gauge.report(self.instance_count)
         for replica in self.replicas:
@@ -90,7 +90,7 @@ class ModelVariant:
 
 
 class Fleet:
-    """All variants of one configuration. `config_name` is that configuration's."""
+    """All production variants of an endpoint in one configuration, the one named `config_name`."""
 
     def __init__(
         self, endpoint_name: str, config_name: str, plans: Sequence[VariantPlan], context: EndpointContext
@@ -107,11 +107,11 @@ class Fleet:
 
     @property
     def of_components(self) -> bool:
-        """True if it is made of inference components; a configuration has variants of one kind only."""
+        """True if the variants are made of inference components; a configuration has variants of one kind only."""
         return any(isinstance(variant, ComponentVariant) for variant in self.variants.values())
 
     async def start(self) -> None:
-        """Start everything; raises DeploymentError, and then nothing of the fleet is left running."""
+        """Start all variants; if one fails, stop the whole fleet and raise DeploymentError."""
         try:
             await all_of([variant.start() for variant in self.variants.values()])
         except BaseException:
@@ -119,23 +119,23 @@ class Fleet:
             raise
 
     async def stop(self) -> None:
-        """Stop everything at once."""
+        """Stop all variants at once, without waiting for running calls."""
         await asyncio.gather(*(variant.stop() for variant in self.variants.values()))
 
     async def drain_and_stop(self) -> None:
-        """Let running calls end, within a limit, and stop everything."""
+        """Stop all variants after their running calls have ended or `drain_limit_s` is over."""
         await asyncio.gather(*(variant.drain_and_stop() for variant in self.variants.values()))
 
     def report(self) -> None:
-        """Record the metrics that no call records."""
+        """Record the metrics of all variants that are due by time, not by a call."""
         for name, variant in self.variants.items():
             variant.report()
             self._utilization[name].report(variant.instance_count)
 
     def choose(self, variant_name: str | None) -> Variant:
-        """Choose the variant for a call: the one that it names, or one by weight.
+        """Choose the variant for a call: the one named `variant_name`, or by weight if that is None.
 
-        By weight means smooth weighted round robin: shares are exact over a short run, and tests need no luck.
+        The choice by weight is smooth weighted round robin, so that each variant's share is exact even over few calls.
 
         Raises:
             ValidationError: the endpoint has no variant of that name.

@@ -1,7 +1,7 @@
-"""Replicas: the server containers of an endpoint, each supervised and replaced, and the choice of one for a call.
+"""Replicas: the server containers of an endpoint, their supervision and replacement, and the choice for a call.
 
-An instance of a variant that names a model runs one; an instance of a variant made of inference components runs one
-for each copy placed on it.
+An instance of a variant that names a model runs one replica; an instance of a variant made of inference components runs
+one replica for each copy placed on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SINGLE_MODEL = "model"
 
 
 class Replica:
-    """One container and its models. `in_flight` counts the calls that it works on."""
+    """One container, its replacements and its models. `in_flight` counts the calls that the container works on."""
 
     def __init__(self, placement: Placement, plan: ContainerPlan, context: ContainerContext) -> None:
         self.placement = placement
@@ -65,7 +65,7 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """True if it can take calls: its container runs, and has not been given up for its pings."""
+        """True if the replica can take calls: its container runs and is not out of service for failed pings."""
         return self._alive and not self._out_of_service
 
     @property
@@ -74,23 +74,23 @@ class Replica:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the container, None while there is none."""
+        """The process id of the container, None while the replica has no container."""
         return None if self._container is None else self._container.pid
 
     @property
     def model_count(self) -> int:
-        """The number of models that are loaded or being loaded."""
+        """The number of models that are loaded or being loaded in the container; 0 if it is not multi-model."""
         return 0 if self.cache is None else len(self.cache.models)
 
     def holds(self, target: str | None) -> bool:
-        """Return True if it has a model loaded or is loading it."""
+        """Return True if the replica has a model loaded or is loading it."""
         return self.cache is not None and target is not None and self.cache.holds(target)
 
     async def start(self) -> None:
         """Start the container and, from then on, start it again whenever it dies.
 
         Raises:
-            DeploymentError: the archive of a single model could not be had, or the container does not answer pings.
+            DeploymentError: a single model's archive cannot be fetched, or the container does not answer pings.
         """
         stream = f"{self.placement.variant_name}/{self.placement.replica_id}"
         self._context.logs.attach(self.placement.log_group, stream, self.log_file)
@@ -104,7 +104,7 @@ class Replica:
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        """End the container, send the rest of its log and remove what it had on disk."""
+        """Stop the container, send the rest of its log and delete its folder."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -118,7 +118,7 @@ class Replica:
 
         Raises:
             httpx.TransportError: the container cannot be reached, or did not answer.
-            ModelNotReadyException, ValidationError, ModelLoadError: as `ModelCache.acquire`.
+            ModelNotReadyException, ValidationError, ModelLoadError: see `ModelCache.acquire`.
         """
         self.in_flight += 1
         try:
@@ -136,7 +136,7 @@ class Replica:
                 self._idle.set()
 
     async def loaded(self) -> dict[str, str]:
-        """Map the models that are loaded, by the name that callers use, to what the container calls them.
+        """Return the loaded models: the container's name of each by the name that callers use.
 
         Raises:
             httpx.HTTPError: the container does not list its models.
@@ -146,10 +146,10 @@ class Replica:
         return {} if self._api is None else {name: name for name in await self._api.models()}
 
     async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
-        """Have something happen to the worker process of a model, by the container's name for it.
+        """Cause a fault in the worker process of a model; `model_id` is the container's name of the model.
 
         Raises:
-            httpx.TransportError: there is no container, or it does not answer.
+            httpx.TransportError: the container does not run, or does not answer.
         """
         if self._api is None:
             raise httpx.ConnectError(f"{self.placement.replica_id} has no container")
@@ -157,13 +157,13 @@ class Replica:
         return await self._api.worker_fault(model_id, fault)
 
     async def drained(self) -> None:
-        """Wait until no call is in flight; the caller makes sure that no more come."""
+        """Wait until no call is in flight; the caller makes sure that no new calls come."""
         while self.in_flight:
             self._idle.clear()
             await self._idle.wait()
 
     def report(self) -> None:
-        """Record how many models are loaded, when that has changed and otherwise from time to time."""
+        """Record LoadedModelCount if the number of loaded models has changed, and at least every 10 seconds."""
         loaded = 0 if self.cache is None else self.cache.loaded_count
         now = time.monotonic()
         if self._plan.multi_model and (loaded != self._reported or now >= self._next_report):
@@ -185,8 +185,8 @@ class Replica:
 
     async def _fill_store(self) -> None:
         if self._plan.multi_model or self._plan.model_data is None:
-            # The store of a multi-model container stays empty: what lies in it is loaded at the start, and models
-            # that were fetched before are to come back with their next call only.
+            # The store of a multi-model container stays empty: the container would load its content at the start, but
+            # models that were fetched before must be loaded only at their next call.
             self._store.mkdir(parents=True, exist_ok=True)
             return
         try:
@@ -256,16 +256,16 @@ class Replica:
                 return f"/ping failed {failures} times in a row, the last time with {ping.said}"
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, at most until a call could not reach the container."""
+        """Wait for some seconds, or until a call fails to reach the container, whichever is first."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._suspicion.wait(), seconds)
         self._suspicion.clear()
 
     async def _replace_container(self) -> None:
-        """End the container with the calls in it, and start another one until one comes up.
+        """Stop the container together with its calls, and start another; repeat until a container comes up.
 
-        The instance's disk is emptied: whether a replaced container finds it as it was is not known, and a model that
-        has to be fetched again is the longer way.
+        The instance's disk is emptied. It is not known if SageMaker keeps the disk for the new container; without it
+        models are fetched again, which is the slower case.
         """
         if self.in_flight:
             self._log.note(f"the container ends with {self.in_flight} calls in flight")
@@ -284,9 +284,9 @@ class Replica:
                 return
 
 
-# A container that has the model gets its calls until its calls in flight exceed those of the least busy container by
-# this number; then that container loads the model too (AWS: "Multi-Model Endpoints": busy models get copies on further
-# instances).
+# A container that has a model gets the model's calls until its calls in flight exceed those of the least busy container
+# by this number; then the least busy container loads the model too (AWS: "Multi-Model Endpoints": busy models get
+# copies on further instances).
 _SPREAD_IN_FLIGHT = 8
 
 
@@ -294,17 +294,19 @@ class Destination(Protocol):
     """The target of a call: a production variant, or the copies of an inference component."""
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Return a container's answer; raises as `invoke_one` does."""
+        """Pass a call to a container and return its answer; raises as `invoke_one` does."""
 
 
 async def invoke_one(
     replicas: Iterable[Replica], owner: str, *, target: str | None, body: bytes, headers: Mapping[str, str]
 ) -> httpx.Response:
-    """Return a container's answer, trying another one if one cannot be reached; `owner` is for messages.
+    """Pass a call to a container and return its answer; if one cannot be reached, try another.
+
+    `owner` names the variant or component in the text of an error.
 
     Raises:
-        ServiceUnavailable: none can be reached.
-        httpx.TransportError: the connection broke, or there was no answer, after the call had been sent.
+        ServiceUnavailable: no container can be reached.
+        httpx.TransportError: after the call had been sent, the connection broke or no answer came.
     """
     tried: set[Replica] = set()
     while True:
@@ -319,7 +321,7 @@ async def invoke_one(
 
 
 def choose(ready: Collection[Replica], target: str | None) -> Replica:
-    """Choose the container for a call: one that has the model, unless it is much busier than the idlest."""
+    """Choose the container for a call: one that has the model, or the least busy one if that is much less busy."""
     idlest = min(ready, key=lambda replica: replica.in_flight)
     holders = [replica for replica in ready if replica.holds(target)]
     if not holders:
@@ -329,7 +331,7 @@ def choose(ready: Collection[Replica], target: str | None) -> Replica:
 
 
 async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run all to their end, then raise the first failure. None is left half started, not even by a cancellation."""
+    """Run all coroutines to their ends, then raise the first failure. A cancellation waits until each has ended."""
     tasks = [asyncio.create_task(start) for start in starts]
     if not tasks:
         return
@@ -346,10 +348,10 @@ async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
-    """Let running calls end, within a limit, and stop the containers. No new calls may come any more."""
+    """Stop containers after their running calls have ended or the limit is over; no new calls may come meanwhile."""
     try:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)
     finally:
-        # Also when the wait is cancelled: no other object has these containers any more.
+        # Stop the containers also if the wait is cancelled: no other object refers to them any more.
         await asyncio.gather(*(replica.stop() for replica in replicas))

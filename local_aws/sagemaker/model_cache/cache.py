@@ -1,7 +1,7 @@
 """The models in the memory of one instance of a multi-model endpoint: load them, and lease them to calls.
 
-AWS: "Multi-Model Endpoints" and "Invoke a Multi-Model Endpoint". A model is fetched and loaded by its first call and
-stays until eviction.py needs its memory. Concurrent first calls share one load.
+AWS: "Multi-Model Endpoints" and "Invoke a Multi-Model Endpoint". A model is fetched and loaded at its first call and
+stays until another model needs its memory (eviction.py). Concurrent first calls share one load.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class ModelCache:
-    """Load models in one container and lease them to calls.
+    """Load models in one container and lease them to calls: a leased model stays loaded until its release.
 
-    `prefix` is the endpoint's ModelDataUrl; without `keep` each model is dropped after its call.
+    `prefix` is the endpoint's ModelDataUrl. If `keep` is False, each model is unloaded after its call.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ModelCache:
 
     @property
     def evictions(self) -> int:
-        """The number of models that had to go for another one."""
+        """The number of times that a model was unloaded to make room for another one."""
         return self._eviction.evictions
 
     @property
@@ -77,16 +77,16 @@ class ModelCache:
         return sum(model.loaded for model in self.models)
 
     def holds(self, target: str) -> bool:
-        """Return True if a model is loaded or being loaded."""
+        """Return True if the model of a TargetModel is loaded or being loaded."""
         return self._models.get(target) is not None
 
     async def acquire(self, target: str) -> CachedModel:
-        """Lease a loaded model, which stays loaded until `release`.
+        """Lease a model, which stays loaded until `release`; load it first if necessary.
 
         Raises:
-            ModelNotReadyException: it is not loaded within `load_wait_s`; the load continues.
-            ValidationError: its archive is missing or broken.
-            ModelLoadError: the container would not load it.
+            ModelNotReadyException: the model is not loaded within `load_wait_s`; the load continues.
+            ValidationError: the model's archive is missing or broken.
+            ModelLoadError: the container did not load the model.
             httpx.TransportError: the container cannot be reached.
         """
         model = self._models.get(target)
@@ -102,7 +102,7 @@ class ModelCache:
             self._meter.duration("ModelLoadingWaitTime", time.monotonic() - started)
 
     def release(self, model: CachedModel) -> None:
-        """End a call's use of a model."""
+        """End a call's lease of a model."""
         model.leases -= 1
         model.calls += 1
         model.last_used = time.monotonic()
@@ -113,11 +113,11 @@ class ModelCache:
                 self._in_background(self._eviction.drop(model))
 
     async def make_room_beside(self, model: CachedModel) -> bool:
-        """Unload an idle model other than this leased one; False if there is none."""
+        """Unload an idle model to make room for a call of `model`; return False if no other model is idle."""
         return await self._eviction.make_room_beside(model)
 
     def close(self) -> None:
-        """Cancel all loads, since the container has ended; calls that wait for one get ModelLoadError."""
+        """Cancel all loads, since the container has ended; calls that wait for a load get ModelLoadError."""
         self._closed = True
         self._models.changed()
         loads = {model.load for model in self.models if model.load is not None}
@@ -146,7 +146,7 @@ class ModelCache:
     def _begin(self, target: str) -> CachedModel:
         model = self._models.add(target)
         model.load = asyncio.create_task(self._load(model))
-        # A load that fails after every caller has got its 429 has no one left to read the reason.
+        # Read the exception of a load that nobody waits for any more, or else asyncio logs it as never retrieved.
         model.load.add_done_callback(lambda task: task.cancelled() or task.exception())
         return model
 
@@ -165,8 +165,8 @@ class ModelCache:
         except BaseException as fault:
             self._log.note(f"{model.target} was not loaded: {fault or type(fault).__name__}")
             if not isinstance(fault, asyncio.CancelledError):
-                # Delete the files of a failed load, so that the next call fetches them again. The model stays in
-                # the cache until then: a call that starts now must not mistake them for a cached copy.
+                # Delete the files of a failed load, so that the next call fetches them again. The model stays in the
+                # cache until they are gone: a call that starts now must not mistake them for a complete copy.
                 await self._disk.discard(model.model_id)
             if isinstance(fault, TimeoutError):
                 self._in_background(self._abandon(model.model_id))
@@ -190,7 +190,7 @@ class ModelCache:
         answer = await self._post(model, folder)
         if answer.status_code == httpx.codes.INSUFFICIENT_STORAGE:
             answer = await self._eviction.load_with_room(model, lambda: self._post(model, folder))
-        # 409: loaded already; the container and this cache have lost each other, and the model is what counts.
+        # 409: the container has the model loaded although this cache did not know it; that is as good as a load.
         if not answer.is_success and answer.status_code != httpx.codes.CONFLICT:
             raise ModelLoadError(answer.status_code, answer.text)
         self._meter.duration("ModelLoadingTime", time.monotonic() - started)

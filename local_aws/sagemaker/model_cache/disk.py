@@ -1,8 +1,8 @@
 """The storage volume of an instance: archives fetched from S3 and unpacked, each once.
 
-An unpacked archive stays until the instance ends or its load fails, so overwriting or deleting the object in S3 has
-no effect on instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
-Archives are unpacked as an instance may: files and folders only, none outside the target folder.
+An unpacked archive stays until the instance ends or the load of its model fails, so overwriting or deleting the object
+in S3 has no effect on instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
+Only plain files and folders are unpacked, and none outside the target folder.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)/?(?P<key>.*)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class S3Location:
-    """A bucket and a key, or a prefix of keys."""
+    """The location of an object in S3, or of all objects under a prefix: the bucket, and the key or the prefix."""
 
     bucket: str
     key: str
 
     @classmethod
     def parse(cls, url: str) -> S3Location:
-        """Read `s3://bucket/key`.
+        """Parse the URL `s3://bucket/key` of an object or a prefix.
 
         Raises:
             ValidationException: the URL has another scheme.
@@ -56,11 +56,11 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class ArchiveError(Exception):
-    """An archive is not a gzip-compressed tar, is cut short, or holds what must not be unpacked."""
+    """An archive is not a gzip-compressed tar, is truncated, or has a member that must not be unpacked."""
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a gzip-compressed tar into a folder, which is made.
+    """Unpack a gzip-compressed tar into a new folder.
 
     Raises:
         ArchiveError: the archive cannot be read to its end, or has a link, a device or a path outside the folder.
@@ -71,7 +71,7 @@ def unpack(archive: Path, folder: Path) -> None:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
                 for member in tar:
                     _unpack_member(tar, member, folder)
-            # The tar's end comes before the stream's, and only there is the checksum of the whole compared.
+            # The tar ends before the gzip stream, and gzip compares the checksum only at the end of the stream.
             while stream.read(_CHUNK_BYTES):
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError) as fault:
@@ -97,7 +97,7 @@ def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) 
 
 
 class ModelDisk:
-    """Fetch archives into `folder`, which belongs to one instance, with the rights of an execution role."""
+    """Fetch archives into `folder`, the disk of one instance, with the rights of the execution role `role`."""
 
     def __init__(self, clients: ServiceClients, folder: Path, role: str | None) -> None:
         self._clients = clients
@@ -105,14 +105,14 @@ class ModelDisk:
         self._folder = folder
 
     def holds(self, name: str) -> bool:
-        """Return True if the archive is unpacked under that name already."""
+        """Return True if an archive is unpacked under `name` already."""
         return (self._folder / name).is_dir()
 
     async def fetch(self, source: S3Location, name: str) -> Path:
-        """Return the folder of the unpacked archive, fetching it unless it is there.
+        """Return the folder of an unpacked archive; fetch and unpack the archive if the folder does not exist.
 
         Raises:
-            ValidationError: there is no such object, or it is not an archive that can be unpacked.
+            ValidationError: the object cannot be read, or is not an archive that can be unpacked.
         """
         folder = self._folder / name
         if not self.holds(name):
@@ -125,11 +125,11 @@ class ModelDisk:
         return folder
 
     async def discard(self, name: str) -> None:
-        """Remove an unpacked archive, so that the next fetch reads S3 again."""
+        """Delete the folder of an unpacked archive, so that the next `fetch` reads S3 again."""
         await self._clients.run(shutil.rmtree, self._folder / name, ignore_errors=True)
 
     def _fetch(self, source: S3Location, folder: Path, fetch: _Fetch) -> None:
-        # A separate folder until it is complete: a fetch that fails, or is cancelled, leaves no partial files.
+        # Unpack into a scratch folder first: a fetch that fails, or is cancelled, leaves no partial model.
         scratch = self._folder / f".{folder.name}-{uuid.uuid4().hex}"
         scratch.mkdir(parents=True)
         try:
@@ -159,19 +159,19 @@ class ModelDisk:
 
 
 class _Fetch:
-    """A fetch in a thread; after a cancellation it continues, but its result is not moved into place."""
+    """A fetch of an archive in a thread; after `give_up` the thread continues, but its result is thrown away."""
 
     def __init__(self) -> None:
         self._deciding = threading.Lock()
         self._wanted = True
 
     def give_up(self) -> None:
-        """Let `move` do nothing from now on."""
+        """Make `move` do nothing from now on."""
         with self._deciding:
             self._wanted = False
 
     def move(self, source: Path, target: Path) -> None:
-        """Move the unpacked archive into place, unless the fetch was given up."""
+        """Move the unpacked archive from `source` to `target`, unless the fetch was given up."""
         with self._deciding:
             if self._wanted:
                 source.replace(target)

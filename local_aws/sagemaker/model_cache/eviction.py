@@ -1,7 +1,7 @@
-"""Evict models from a container: choose the one to unload, make room for another, and drop models without caching.
+"""The eviction of models from a container, to make room for another model or because caching is off.
 
-AWS: "Multi-Model Endpoints" (the least recently used model goes when memory is needed, and its files stay on disk) and
-"Set … model caching behavior" (with caching off a model goes after its call, with its files).
+AWS: "Multi-Model Endpoints" (the least recently used model is unloaded when memory is needed, and its files stay on
+disk) and "Set … model caching behavior" (with caching off a model is unloaded after its call, and its files deleted).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Eviction:
-    """Unload the models of one container. `evictions` counts those that had to go for another one."""
+    """Unload models of one container. `evictions` counts the unloads that made room for another model."""
 
     def __init__(
         self, models: CachedModels, *, api: ContainerApi, disk: ModelDisk, log: InstanceLog, meter: Meter
@@ -37,14 +37,15 @@ class Eviction:
         self.evictions = 0
 
     def victim(self, keep: CachedModel) -> CachedModel | None:
-        """Choose the least recently used loaded model, an idle one if there is one; never `keep`."""
+        """Choose the model to unload: the least recently used idle one, without one a busy one; never `keep`."""
         candidates = [m for m in self._models.by_last_use() if m.loaded and not m.retiring and m is not keep]
         return next((m for m in candidates if m.leases == 0), candidates[0] if candidates else None)
 
     async def make_room_beside(self, model: CachedModel) -> bool:
-        """Unload the least recently used idle model other than this one; False if there is none.
+        """Unload the least recently used idle model other than `model`; return False if no other model is idle.
 
-        Only idle ones, since the caller holds a lease itself: two callers could wait for each other's for ever.
+        Busy models are not chosen: the caller has leased `model`, so two callers could wait for ever for the ends of
+        each other's leases.
         """
         victim = self.victim(model)
         if victim is None or victim.leases:
@@ -53,12 +54,12 @@ class Eviction:
         return True
 
     async def load_with_room(self, model: CachedModel, load: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-        """Load a model while evicting others until it fits.
+        """Call `load`, and evict other models until the container has room for `model`.
 
         Returns:
-            The answer of the container; its last refusal if nothing is left to evict.
+            The container's answer to the last load request: status 507 if no model is left to evict.
         """
-        # One at a time: two models that make room for themselves would evict each other.
+        # One load at a time: two models that make room for themselves would evict each other.
         async with self._making_room:
             while (answer := await load()).status_code == httpx.codes.INSUFFICIENT_STORAGE:
                 if (victim := self.victim(model)) is not None:
@@ -70,7 +71,7 @@ class Eviction:
             return answer
 
     async def evict(self, model: CachedModel) -> None:
-        """Unload a model to make room; its files stay on disk, so that loading it again is fast."""
+        """Unload a model to make room for another; its files stay on disk, so that the next load is fast."""
         await self._unload(model, keep_files=True)
         self.evictions += 1
 
@@ -79,7 +80,7 @@ class Eviction:
         await self._unload(model, keep_files=False)
 
     async def _unload(self, model: CachedModel, *, keep_files: bool) -> None:
-        # From here on new calls wait and load it again, so that a busy model cannot block others for ever.
+        # From here on new calls of the model wait and load it again, so that a busy model cannot block others for ever.
         model.retiring = True
         while model.leases:
             await self._models.wait_for_change()

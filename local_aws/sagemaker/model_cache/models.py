@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 def model_id_of(target: str) -> str:
-    """Return the container's name of a model: opaque, as SageMaker's is, but the same for equal targets."""
+    """Return the name of a model in the container: opaque, as SageMaker's is, but the same for equal TargetModels."""
     return hashlib.sha256(target.encode()).hexdigest()[:32]
 
 
 @dataclass(eq=False)
 class CachedModel:
-    """A model that is being loaded, is loaded or is being unloaded.
+    """A model in one container that is being loaded, is loaded or is being unloaded.
 
-    `leases` counts the calls that wait for it or run on it, `calls` those that have ended. It is `posting` during
-    the load request to the container, and `retiring` from the decision to unload it; then no call may lease it.
+    `leases` counts the calls that wait for the model or run on it, `calls` those that have ended. `posting` is True
+    during the load request to the container, `retiring` from the decision to unload on; then no call may lease the
+    model. `last_used` is a time of time.monotonic, in seconds.
     """
 
     target: str
@@ -37,7 +38,7 @@ class CachedModel:
 
 
 class CachedModels:
-    """All models of a container, and a signal for those who wait until something about them changes."""
+    """All models of one container, and a signal for tasks that wait until the state of a model changes."""
 
     def __init__(self) -> None:
         self._by_target: dict[str, CachedModel] = {}
@@ -48,11 +49,11 @@ class CachedModels:
         return sorted(self._by_target.values(), key=lambda model: model.last_used)
 
     def get(self, target: str) -> CachedModel | None:
-        """Return a model; None if it is neither loaded nor being loaded."""
+        """Return the model of a TargetModel; None if the model is not loaded, being loaded or being unloaded."""
         return self._by_target.get(target)
 
     def add(self, target: str) -> CachedModel:
-        """Add a model that is to be loaded."""
+        """Add a model that will be loaded."""
         model = self._by_target[target] = CachedModel(target=target, model_id=model_id_of(target))
         return model
 
@@ -66,10 +67,10 @@ class CachedModels:
         self._change = asyncio.Event()
 
     async def wait_for_change(self, deadline: float | None = None) -> None:
-        """Wait until something has changed.
+        """Wait for the next `changed`, the signal that the state of a model has changed.
 
         Raises:
-            TimeoutError: nothing did before `deadline`, a time of time.monotonic.
+            TimeoutError: there was no change before `deadline`, a time of time.monotonic in seconds.
         """
         remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
         await asyncio.wait_for(self._change.wait(), remaining)

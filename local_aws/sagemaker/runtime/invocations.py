@@ -1,6 +1,6 @@
-"""InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime).
+"""The operation InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime).
 
-Its errors are made in local_aws/sagemaker/errors.py.
+The errors of InvokeEndpoint are made in local_aws/sagemaker/errors.py.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _SERVING = {"InService", "Updating", "RollingBack"}
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A checked call: its destination, and the request to it.
+    """A checked call of InvokeEndpoint: its destination, and the request to send there.
 
-    `target` is the model of a multi-model endpoint, None on another one. The containers write to `log_group`, and the
-    call is counted by `meters`.
+    `target` is the model of a multi-model endpoint, None on another endpoint. `log_group` is the log group of the
+    destination's containers. `meters` record the metrics of the call.
     """
 
     destination: Destination
@@ -66,7 +66,7 @@ class Call:
 
 
 class Runtime:
-    """Answer calls of endpoints."""
+    """Answer calls of InvokeEndpoint."""
 
     def __init__(self, account: Account, state: SageMakerState, metrics: Metrics, faults: FaultSwitches) -> None:
         self._account = account
@@ -76,7 +76,7 @@ class Runtime:
         self._faults = faults
 
     async def invoke(self, request: Request) -> Response:
-        """Answer `POST /endpoints/{name}/invocations`, whatever happens."""
+        """Answer `POST /endpoints/{name}/invocations`; every exception becomes an error answer."""
         started = time.perf_counter()
         identity = request_id()
         try:
@@ -165,10 +165,10 @@ class Runtime:
 
     @staticmethod
     def _measure(call: Call, answer: httpx.Response | None, total_s: float, *, reached: bool) -> None:
-        """Record a call; one that reached no container is not counted as an answer of a model.
+        """Record the metrics of a call; a call that reached no container is not counted as a model's error.
 
-        AWS defines the metrics of errors by what the model returned; whether it counts a call that found no instance
-        in service is not known, and an alarm is not to rest on it.
+        AWS defines its error metrics by the status that the model returned. Whether they count calls that found no
+        instance in service is not known, so no alarm uses them.
         """
         model_s = 0.0 if answer is None else answer.elapsed.total_seconds()
         for meter in call.meters:

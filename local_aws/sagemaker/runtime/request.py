@@ -1,4 +1,4 @@
-"""The request of a call: its header fields, its target and its body (AWS API reference: InvokeEndpoint)."""
+"""The request of InvokeEndpoint: its header fields, its target and its body (AWS API reference: InvokeEndpoint)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PASSED_ON = ("content-type", "accept", CUSTOM_ATTRIBUTES, TARGET_MODEL, "x-amzn
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Check the header fields that the operation's model describes.
+    """Check the header fields of a call against botocore's description of InvokeEndpoint.
 
     Raises:
-        ValidationError: one of them is too long, has characters that it may not have, or requires a feature that the
-            emulation does not have.
+        ValidationError: a header field is too long, contains a character that is not allowed, or requires a feature
+            that the emulation does not have.
     """
     for name, header, shape in _header_members():
         if (value := headers.get(header)) is not None:
@@ -49,10 +49,10 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def component_name(headers: Mapping[str, str]) -> str:
-    """Return the inference component that a call is for, on an endpoint made of components.
+    """Return the name of the inference component that a call is for, on an endpoint with components.
 
     Raises:
-        ValidationError: it is missing, or a model is named in the way of multi-model endpoints.
+        ValidationError: the call names no inference component.
     """
     if (name := headers.get(INFERENCE_COMPONENT)) is None:
         raise errors.component_name_missing()
@@ -60,10 +60,11 @@ def component_name(headers: Mapping[str, str]) -> str:
 
 
 def target_model(endpoint_name: str, headers: Mapping[str, str], request_id: str, *, multi_model: bool) -> str | None:
-    """Return the path of the model that a call is for, below the ModelDataUrl; None on an endpoint with one model.
+    """Return the TargetModel of a call, a path below the ModelDataUrl; None on an endpoint with one model.
 
     Raises:
-        ValidationError: it is missing, or not wanted, or leads out of the prefix; or a component is named.
+        ValidationError: TargetModel is missing on a multi-model endpoint, is present on another endpoint, or leads out
+            of the ModelDataUrl; or the call names an inference component.
     """
     if INFERENCE_COMPONENT in headers:
         raise errors.component_name_not_allowed()
@@ -79,13 +80,13 @@ def target_model(endpoint_name: str, headers: Mapping[str, str], request_id: str
 
 
 def refuse_target_model(endpoint_name: str, headers: Mapping[str, str]) -> None:
-    """Raise ValidationError if a call names a target model, for an endpoint that has none."""
+    """Raise ValidationError if a call of an endpoint that is not multi-model has a TargetModel."""
     if TARGET_MODEL in headers:
         raise errors.target_model_not_supported(endpoint_name)
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the header fields that the container gets to see."""
+    """Return the header fields of a call that are passed on to the container."""
     return {name: headers[name] for name in _PASSED_ON if name in headers}
 
 
@@ -93,7 +94,7 @@ async def read_body(request: Request) -> bytes:
     """Read the body of a call.
 
     Raises:
-        PayloadTooLarge: it is longer than InvokeEndpoint takes.
+        PayloadTooLarge: the body is longer than InvokeEndpoint takes.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BODY_BYTES:

@@ -1,7 +1,7 @@
-"""Logs of instances: each has a file for its container's output and the platform's lines, shipped to CloudWatch Logs.
+"""Logs of instances: a file each for the container's output and SageMaker's own lines, sent to CloudWatch Logs.
 
-The log group of an endpoint is created when its first line is sent, as on SageMaker, unless a stack has created it
-before. A deleted group is not created again.
+The log group of an endpoint is created when the endpoint's first line is sent, as on SageMaker, unless a stack has
+created it before. A deleted log group is not created again while the endpoint lives.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class InstanceLog:
-    """Append to the file that the container's output goes to; both only ever append whole lines."""
+    """Append lines to the log file of an instance; the container appends its output to the same file in whole lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def note(self, text: str) -> None:
-        """Write one line, `<UTC time> sagemaker <text>`; line ends within the text become blanks."""
+        """Append the line `<UTC time> sagemaker <text>`; each run of white space in the text becomes one blank."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         with self.path.open("a", encoding="utf-8") as file:
@@ -45,7 +45,7 @@ _EVENTS_PER_PUT = 1000
 
 @dataclass
 class _Tail:
-    """One log file and how far it was sent."""
+    """One log file, its destination in CloudWatch Logs, and the number of bytes that were sent."""
 
     group: str
     stream: str
@@ -55,7 +55,7 @@ class _Tail:
 
 
 class LogShipper:
-    """Send the new lines of all attached files with every `publish`."""
+    """Send the new lines of all attached log files to CloudWatch Logs with every `publish`."""
 
     def __init__(self, clients: ServiceClients) -> None:
         self._clients = clients
@@ -63,25 +63,25 @@ class LogShipper:
         self._groups_seen: set[str] = set()
 
     def attach(self, group: str, stream: str, path: Path) -> None:
-        """Send the lines of a file to a stream from now on; the file need not exist yet."""
+        """Send the lines of a log file to a log stream from now on; the file need not exist yet."""
         self._tails.setdefault(path, _Tail(group, stream, path))
 
     async def detach(self, path: Path) -> None:
-        """Send the rest of a file and stop reading it."""
+        """Send the remaining lines of a log file and stop reading the file."""
         if (tail := self._tails.pop(path, None)) is not None:
             try:
                 await self._clients.run(self._ship, tail)
             except BotoCoreError:
-                # When the whole emulation ends, its front door is the first to go; the lines stay in the file, and
-                # whatever else has to end must not be kept from it.
+                # When the whole emulation ends, its front door ends first; the lines stay in the file, and this error
+                # must not keep the rest of the emulation from ending.
                 _logger.info("the rest of %s was not sent: the embedded CloudWatch is gone", path)
 
     def forget_group(self, group: str) -> None:
-        """Create the group again when it is needed again, after its endpoint was deleted."""
+        """Forget the log group of a deleted endpoint, so that a new endpoint of the same name creates it again."""
         self._groups_seen.discard(group)
 
     async def publish(self) -> None:
-        """Send the new lines of every file."""
+        """Send the new lines of every attached log file."""
         for tail in list(self._tails.values()):
             await self._clients.run(self._ship, tail)
 
@@ -103,7 +103,7 @@ class LogShipper:
                     logEvents=events[start : start + _EVENTS_PER_PUT],
                 )
         except self._clients.logs().exceptions.ResourceNotFoundException:
-            # The group was removed while the endpoint lives: its owner deleted it, so the lines stay in the file.
+            # The user has deleted the log group while the endpoint lives, so the lines stay in the file.
             tail.stream_made = True
 
     def _ensure_stream(self, tail: _Tail) -> None:
@@ -126,7 +126,7 @@ def _unless_there(create: Callable[[], object]) -> None:
 
 
 def _new_lines(tail: _Tail) -> tuple[list[str], int]:
-    """Return the whole lines that were not sent yet, and the number of bytes that they and their line ends take."""
+    """Return the whole lines of a log file that were not sent yet, and their size in bytes with line ends."""
     try:
         with tail.path.open("rb") as file:
             file.seek(tail.sent_bytes)

@@ -1,7 +1,7 @@
 """Metrics of endpoints: invocations, concurrency and the use of instances, sent to the emulated CloudWatch.
 
-Names, namespaces, dimensions and units: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". Values of one
-interval are sent as one statistic set per metric, so a call costs only a few additions, and no memory in CloudWatch.
+Names, namespaces, dimensions and units are from AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". The values of
+one interval are sent as one statistic set per metric, so a call costs a few additions, and no memory in CloudWatch.
 ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy have a value every ten seconds, including zeros, since
 scale-in needs them. Each instance sends one value of its utilization per minute, so the number of values is the number
 of instances. GPUs are not read: containers run on the CPU.
@@ -36,7 +36,7 @@ INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
 _MICROSECONDS = 1_000_000
 _METRICS_PER_PUT = 1000  # AWS API reference: PutMetricData
 
-# What scaling acts on within a minute; alarms with periods under 60 s see high-resolution metrics only.
+# The metrics that scaling acts on within a minute; alarms with periods under 60 s see high-resolution metrics only.
 _HIGH_RESOLUTION = {"ConcurrentRequestsPerCopy", "ConcurrentRequestsPerModel", "NoCapacityInvocationFailures"}
 _HIGH_RESOLUTION_S, _STANDARD_RESOLUTION_S = 1, 60
 
@@ -50,7 +50,7 @@ class _Statistics:
     most: float
 
     def add(self, count: int, total: float, least: float, most: float) -> None:
-        """Take in further values."""
+        """Add further values: their number, sum, minimum and maximum."""
         self.count += count
         self.total += total
         self.least = min(self.least, least)
@@ -58,16 +58,16 @@ class _Statistics:
 
 
 class RecordMetric(Protocol):
-    """Take one value at the moment when it is recorded."""
+    """A function that gets each metric value at the moment when the value is recorded."""
 
     def __call__(self, key: Key, unit: str, value: float, *, fine: bool) -> None:
-        """Take a value; `key` is namespace, name and dimensions, `fine` is True for a metric of high resolution."""
+        """Take a metric value; `key` is namespace, name and dimensions, `fine` is True for high resolution (1 s)."""
 
 
 class Metrics:
-    """All metrics of the service; `publish` sends and forgets what was recorded since the last time.
+    """All metrics of SageMaker; `publish` sends and forgets the values that were recorded since its last call.
 
-    `record_metric`, where there is one, gets each value when it is recorded: alarms read them there.
+    `record_metric`, if it is not None, gets each value when the value is recorded, for alarms.
     """
 
     def __init__(self, clients: ServiceClients, record_metric: RecordMetric | None) -> None:
@@ -76,15 +76,15 @@ class Metrics:
         self._recorded: dict[Key, _Statistics] = {}
 
     def variant_meter(self, endpoint: str, variant: str) -> Meter:
-        """Return the recorder of one variant of one endpoint."""
+        """Return the meter that records the metrics of one variant of one endpoint."""
         return Meter(self, (("EndpointName", endpoint), ("VariantName", variant)))
 
     def component_meter(self, component: str) -> Meter:
-        """Return the recorder of one inference component."""
+        """Return the meter that records the metrics of one inference component."""
         return Meter(self, (("InferenceComponentName", component),))
 
     def record(self, key: Key, unit: Unit, value: float) -> None:
-        """Record a value; `key` is namespace, name and dimensions."""
+        """Record a metric value; `key` is namespace, name and dimensions."""
         if self._record_metric is not None:
             self._record_metric(key, unit, value, fine=key[1] in _HIGH_RESOLUTION)
         if (found := self._recorded.get(key)) is None:
@@ -93,7 +93,7 @@ class Metrics:
         found.add(1, value, value, value)
 
     async def publish(self) -> None:
-        """Send what was recorded. What CloudWatch does not take is kept for the next time, and its error raised."""
+        """Send the recorded values. If CloudWatch rejects a namespace, raise its error and keep those values."""
         for namespace in {key[0] for key in self._recorded}:
             taken = {key: found for key, found in self._recorded.items() if key[0] == namespace}
             for key in taken:
@@ -117,19 +117,19 @@ class Metrics:
 
 
 class Meter:
-    """Record metrics with fixed dimensions."""
+    """Record the metrics of one variant or inference component, with its dimensions."""
 
     def __init__(self, metrics: Metrics, dimensions: Dimensions) -> None:
         self._metrics = metrics
         self._dimensions = dimensions
 
     def count(self, name: str, value: float = 1, *, namespace: str = INVOCATION_METRICS) -> None:
-        """Record a count."""
+        """Record a value of the metric `name`, by default of a count."""
         unit: Unit = "Count" if namespace == INVOCATION_METRICS else "None"
         self._metrics.record((namespace, name, self._dimensions), unit, value)
 
     def duration(self, name: str, seconds: float) -> None:
-        """Record a length of time; SageMaker's are in microseconds."""
+        """Record a duration, converted from seconds to microseconds, the unit of SageMaker's metrics."""
         key = (INVOCATION_METRICS, name, self._dimensions)
         self._metrics.record(key, "Microseconds", seconds * _MICROSECONDS)
 
@@ -151,7 +151,7 @@ def _datum(key: Key, found: _Statistics) -> MetricDatumTypeDef:
 
 
 class ConcurrencyGauge:
-    """Count running calls; `report` records the most since the last report, divided by the capacity."""
+    """Count running calls; `report` records the highest count since the last report, divided by the capacity."""
 
     def __init__(self, meter: Meter, metric: str, interval_s: float, clock: Clock) -> None:
         self._meter = meter
@@ -164,7 +164,7 @@ class ConcurrencyGauge:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Count a call for as long as it runs."""
+        """Count a call as running until the end of the with block."""
         self._running += 1
         self._peak = max(self._peak, self._running)
         try:
@@ -173,7 +173,7 @@ class ConcurrencyGauge:
             self._running -= 1
 
     def report(self, capacity: int) -> None:
-        """Record a value if it is time; `capacity` is how many instances or copies there are, none give no value."""
+        """Record a value if the interval is over and `capacity`, the number of instances or copies, is not 0."""
         now = self._clock.now()
         if capacity == 0 or now < self._next_report:
             return
@@ -186,14 +186,14 @@ _FRESH_SECONDS: Final = 1.0
 
 
 class MachineUtilization:
-    """Read how busy this machine is, for the instances of all endpoints, which share it.
+    """Measure the utilization of this machine, which the instances of all endpoints share.
 
-    psutil returns the CPU use since the same thread's last call, so the second of two calls in a row returns 0. Calls
-    within a second of a reading return that reading.
+    psutil returns the CPU use since the same thread's last call, so the second of two calls in a row returns 0. A
+    `read` within a second of the last CPU measurement therefore returns that measurement.
 
     Args:
-        folder: on the disk that instances put archives and weights on.
-        now: seconds of a clock that never goes back.
+        folder: a folder on the disk that instances put archives and weights on.
+        now: returns the seconds of a clock that never goes back.
     """
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
@@ -202,12 +202,12 @@ class MachineUtilization:
         self.prime()
 
     def prime(self) -> None:
-        """Begin to measure the CPU; call it in the thread that will read, before it reads for the first time."""
+        """Begin to measure the CPU; call this before the first `read`, in the same thread."""
         self._primed_at = self._now()
         self._cpu_percent = sum(psutil.cpu_percent(percpu=True))
 
     def read(self) -> Mapping[str, float]:
-        """Return the utilization in percent by metric; that of the CPU is summed over the cores, as in SageMaker."""
+        """Return the utilization in percent by metric; CPUUtilization is the sum over the cores, as in SageMaker."""
         if self._now() >= self._primed_at + _FRESH_SECONDS:
             self.prime()
         return {
@@ -218,10 +218,10 @@ class MachineUtilization:
 
 
 class InstanceUtilization:
-    """Record the utilization of a variant's instances once per minute of the clock.
+    """Record the utilization of a variant's instances once per minute of the emulation's clock.
 
     Args:
-        meter: of the variant.
+        meter: records the metrics of the variant.
         clock: determines the end of a minute.
         machine: the machine that the instances are emulated on.
     """
@@ -233,7 +233,7 @@ class InstanceUtilization:
         self._next = 0.0
 
     def report(self, instances: int) -> None:
-        """Record a value of each metric for each instance, if it is time."""
+        """Record a value of each metric for each instance, if a minute has passed since the last values."""
         now = self._clock.now()
         if now < self._next or not instances:
             return
