@@ -96,7 +96,7 @@ class Scaler:
             )
             if done is not None:
                 done()
-            # The bounds may have moved meanwhile.
+            # The bounds may have changed during the change of the capacity.
             await self._keep_within_bounds(target)
         else:
             reason = found.failure or f"there are {found.count}"

@@ -162,7 +162,7 @@ def update_termination_protection(engine: Engine, request: Mapping[str, Any]) ->
 
 
 def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds it complete."""
+    """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds the plan complete."""
     # ImportExistingResources only permits an import (`cdk bootstrap` always sets it). Here an existing resource is not
     # imported, but fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":

@@ -1,4 +1,4 @@
-"""Roll a stack back: restore the previous resources, delete the new ones, set the statuses."""
+"""Roll a stack back: restore the previous resources, delete the new resources, set the statuses."""
 
 from __future__ import annotations
 

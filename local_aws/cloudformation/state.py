@@ -94,7 +94,7 @@ class Journal:
     """The record of a running operation, from which a rollback restores the stack.
 
     Args:
-        previous: the target of the stack before the operation; None when it is being created.
+        previous: the target of the stack before the operation; None when the stack is being created.
         before: the stack's existing resources before the operation, by logical id.
         definitions: the resources' definitions before the operation, by logical id.
         obsolete: the resources that the operation replaced.

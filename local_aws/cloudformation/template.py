@@ -41,7 +41,7 @@ POLICIES: Final = ("Delete", "Retain", "RetainExceptOnCreate")
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceDefinition:
-    """One entry of a template's Resources, with its intrinsics unresolved."""
+    """One entry of a template's Resources, with unresolved intrinsic functions."""
 
     logical_id: str
     type: str

@@ -172,7 +172,7 @@ class MetricStore:
 
 
 def _older(intervals: Mapping[int, StatisticSet], limit: int) -> list[int]:
-    """Return the starts of intervals before a limit; starts are mostly in order, so the first later start ends it."""
+    """Return the starts of intervals before a limit; they are mostly in order, so the search ends at a later start."""
     old = []
     for start in intervals:
         if start >= limit:

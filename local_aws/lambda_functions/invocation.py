@@ -62,7 +62,7 @@ class InvocationResult:
 
 
 class Invoker:
-    """Starts processes of handlers, and ends all running ones on `stop`.
+    """Starts processes of handlers, and ends the running processes on `stop`.
 
     Args:
         endpoint_url: the emulator's URL, which the handler's SDK is to call.

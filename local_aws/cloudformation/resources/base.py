@@ -76,7 +76,7 @@ class Request:
         stack_arn: the stack's id.
         region: the stack's region.
         properties: the resolved properties.
-        tags: the stack's tags, to be put on the resource where it takes tags.
+        tags: the stack's tags, to be put on resources that take tags.
         clients: boto3 clients that call the emulator.
         physical_id: the id of the existing resource (update and delete).
         attributes: the attributes of the existing resource (update and delete).
@@ -104,7 +104,7 @@ class Request:
         return self.clients.get(service, self.region)
 
     def name(self, property_name: str, *, limit: int, lower: bool = False) -> str:
-        """Return the name that the template states, or a generated one of at most `limit` characters."""
+        """Return the name that the template states, or a generated name of at most `limit` characters."""
         stated = self.properties.get(property_name)
         if stated is not None:
             return str(stated)
@@ -166,11 +166,11 @@ class ResourceType:
         raise NotImplementedError
 
     def delete(self, request: Request) -> None:
-        """Remove the resource; a missing one is not a failure."""
+        """Remove the resource; a missing resource is not a failure."""
         raise NotImplementedError
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:
-        """Return those of `names` that this type does not take."""
+        """Return the property names in `names` that this type does not take."""
         return sorted(set(names) - self.known)
 
     def requires_replacement(self, property_name: str) -> bool:
@@ -219,14 +219,14 @@ def is_missing(error: ClientError) -> bool:
 
 
 def call(client: Any, method: str, **arguments: Any) -> Any:  # any API of any service
-    """Call an API with arguments converted to its types, since templates may hold `"1"` and `"true"` for 1 and true."""
+    """Call an API with arguments in the API's types, since templates may hold `"1"` and `"true"` for 1 and true."""
     operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
     present = {name: value for name, value in arguments.items() if value is not None}
     return getattr(client, method)(**coerced(present, operation.input_shape))
 
 
 def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
-    """Make a `call` on a resource that may be missing; return True if it existed."""
+    """Make a `call` on a resource that may be missing; return True if the resource existed."""
     try:
         call(client, method, **arguments)
     except ClientError as error:
@@ -237,7 +237,7 @@ def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
 
 
 def retag(request: Request, service: str, methods: tuple[str, str, str], **whose: str) -> None:
-    """Bring the tags of a resource to those that the template and the stack give it.
+    """Set the tags of a resource to the tags that the template and the stack give.
 
     Args:
         request: an update.

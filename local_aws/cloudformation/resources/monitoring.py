@@ -245,7 +245,7 @@ class TopicPolicy(ResourceType):
 
 
 class Subscription(ResourceType):
-    """AWS::SNS::Subscription; `Ref` is its ARN. SNS has an e-mail subscription confirmed first, moto does not."""
+    """AWS::SNS::Subscription; `Ref` is its ARN. On AWS an e-mail address has to confirm first, in moto not."""
 
     type: ClassVar[str] = "AWS::SNS::Subscription"
     known: ClassVar[frozenset[str]] = frozenset({*_SUBSCRIPTION_ATTRIBUTES, "Endpoint", "Protocol", "TopicArn"})

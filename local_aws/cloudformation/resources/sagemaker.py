@@ -282,7 +282,10 @@ class InferenceComponent(ResourceType):
 
 
 def _component_name(request: Request) -> str:
-    """Return the component's name in lower case, as in its ARN. Only InvokeEndpoint heeds case (see CreateEndpoint)."""
+    """Return the component's name in lower case, as in its ARN; only InvokeEndpoint heeds the case.
+
+    AWS: API reference, CreateEndpoint.
+    """
     return request.physical_id.rpartition("/")[2]
 
 
