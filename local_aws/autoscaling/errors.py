@@ -8,14 +8,14 @@ from local_aws.kit.errors import ServiceFault
 
 
 class ObjectNotFoundException(ServiceFault):
-    """A scalable target, a policy or a scheduled action is not there."""
+    """The error for a scalable target, a policy or a scheduled action that does not exist."""
 
     code = "ObjectNotFoundException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class ResourceNotFoundException(ServiceFault):
-    """An ARN names no scalable target."""
+    """The error for an ARN that no scalable target has."""
 
     code = "ResourceNotFoundException"
     status = HTTPStatus.BAD_REQUEST

@@ -43,7 +43,7 @@ class TargetOperations:
         self._clients = clients
 
     async def register(self, request: Request) -> Answer:
-        """Answer RegisterScalableTarget: new bounds, which hold at once."""
+        """Answer RegisterScalableTarget; new bounds hold at once."""
         resource = resource_of(request)
         target = self._targets.find(resource)
         minimum, maximum = _bounds(request, target)
@@ -60,14 +60,14 @@ class TargetOperations:
         return {"ScalableTargetARN": target.arn}
 
     async def deregister(self, request: Request) -> Answer:
-        """Answer DeregisterScalableTarget: the policies, their alarms and the scheduled actions go too."""
+        """Answer DeregisterScalableTarget; the target's policies, their alarms and its scheduled actions go too."""
         target = self._targets.get(resource_of(request))
         self._targets.remove(target)
         await self._delete_alarms(name for policy in target.policies.values() for name in policy.alarms)
         return {}
 
     async def put_policy(self, request: Request) -> Answer:
-        """Answer PutScalingPolicy; a tracking policy gets new alarms each time."""
+        """Answer PutScalingPolicy; a target tracking policy gets new alarms each time."""
         target = self._targets.get(resource_of(request))
         name = request["PolicyName"]
         old = target.policies.get(name)
@@ -91,7 +91,7 @@ class TargetOperations:
         return {"PolicyARN": policy.arn, "Alarms": self._alarms(policy)}
 
     async def delete_policy(self, request: Request) -> Answer:
-        """Answer DeleteScalingPolicy; the alarms that the service made for it go too."""
+        """Answer DeleteScalingPolicy; the alarms that the service made for the policy are deleted too."""
         target = self._targets.get(resource_of(request))
         policy = target.policy(request["PolicyName"])
         del target.policies[policy.name]
@@ -126,7 +126,7 @@ class TargetOperations:
         return [{"AlarmName": name, "AlarmARN": start + name} for name in policy.alarms]
 
     def described(self, target: ScalableTarget, policy: Policy) -> dict[str, Any]:
-        """Describe a policy as DescribeScalingPolicies does."""
+        """Return a policy's entry in DescribeScalingPolicies."""
         return {
             "PolicyARN": policy.arn,
             "PolicyName": policy.name,
@@ -180,7 +180,7 @@ class TargetOperations:
 
 
 def _bounds(request: Request, target: ScalableTarget | None) -> tuple[int, int]:
-    """Return the bounds that a request leaves a target with; a new target needs both."""
+    """Return the target's minimum and maximum capacity after a request; a new target needs both in the request."""
     minimum = request.get("MinCapacity", None if target is None else target.minimum)
     maximum = request.get("MaxCapacity", None if target is None else target.maximum)
     if minimum is None or maximum is None:
@@ -241,7 +241,7 @@ class DescribeOperations:
         return _page("ScalingPolicies", found, request)
 
     async def activities(self, request: Request) -> Answer:
-        """Answer DescribeScalingActivities, newest first; including those of deregistered targets."""
+        """Answer DescribeScalingActivities, newest first, including activities of deregistered targets."""
         found = [_described_activity(one) for one in self._targets.activities if _fits(request, one.resource)]
         return _page("ScalingActivities", found, request)
 

@@ -1,6 +1,6 @@
 """Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they request.
 
-The decisions are those of `cohost.endpoint.scaling_rules`. Sources of the rest: PredefinedMetricSpecification of the
+The rules are those of `cohost.endpoint.scaling_rules`. Sources of this module: PredefinedMetricSpecification of the
 API reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
 CloudWatch".
 """
@@ -37,11 +37,11 @@ _PERCENT: Final = "PercentChangeInCapacity"
 
 
 def check_steps(configuration: Mapping[str, Any]) -> None:
-    """Check a policy's configuration.
+    """Check the configuration of a step scaling policy.
 
     Raises:
-        ValidationException: it has no steps, no adjustment type, steps that overlap or leave a gap, or a smallest
-            change where that means nothing.
+        ValidationException: the configuration has no steps, no adjustment type, steps that overlap or leave a gap, or
+            a MinAdjustmentMagnitude with an AdjustmentType other than PercentChangeInCapacity.
     """
     steps = configuration.get("StepAdjustments") or []
     if not steps or configuration.get("AdjustmentType") is None:
@@ -60,7 +60,7 @@ def check_steps(configuration: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Predefined:
-    """A predefined metric: the kind of resource that has it, and how its alarms read it (period in seconds)."""
+    """A predefined metric: the kind of resource that has it, and the statistic and period (seconds) of its alarms."""
 
     kind: type[ScalableResource]
     metric: str
@@ -85,10 +85,11 @@ PREDEFINED: Final = {
 
 
 def check_tracking(resource: ScalableResource, configuration: Mapping[str, Any]) -> None:
-    """Check a policy's configuration.
+    """Check the configuration of a target tracking policy.
 
     Raises:
-        ValidationException: it names no metric or two, or one that is not of this kind of resource.
+        ValidationException: the configuration names no metric or two metrics, or a predefined metric of another kind
+            of resource.
     """
     named = [
         name
@@ -112,7 +113,7 @@ def check_tracking(resource: ScalableResource, configuration: Mapping[str, Any])
 
 
 def alarms_of(resource: ScalableResource, policy: Policy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Define the two alarms as PutMetricAlarm takes them: the one above, then the one below."""
+    """Return the two alarms of a target tracking policy as PutMetricAlarm takes them: AlarmHigh, then AlarmLow."""
     metric = _metric(resource, policy.configuration)
     period = metric.get("Period", 60)
     high, low = TRACKING_ALARMS[period]
@@ -162,7 +163,7 @@ def _metric(resource: ScalableResource, configuration: Mapping[str, Any]) -> dic
 
 
 def _query(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a query of the policy into an alarm's, which states its period."""
+    """Convert a metric query of a policy into a metric query of an alarm, which states its period."""
     if (stat := query.get("MetricStat")) is None:
         return dict(query)
     return {**query, "MetricStat": {**stat, "Period": 60}}
@@ -170,7 +171,7 @@ def _query(query: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The capacity that a policy requests, and the cause in the words of an activity."""
+    """The capacity that a policy requests, and the cause of the request as the text of an activity."""
 
     wanted: int
     policy: Policy
@@ -178,13 +179,13 @@ class Proposal:
 
 
 class Policies:
-    """Turns triggers of alarms into changes of capacities.
+    """Changes the capacities of targets by the scaling policies that alarms trigger.
 
     Args:
         targets: the scalable targets with their policies.
-        in_alarm: lists those of some alarms that are in ALARM.
+        in_alarm: returns those of the given alarm names that are in ALARM.
         scaler: changes capacities.
-        clock: for cooldowns.
+        clock: the clock of the cooldowns.
     """
 
     def __init__(self, targets: ScalableTargets, in_alarm: AlarmsInAlarm, scaler: Scaler, clock: Clock) -> None:
@@ -194,14 +195,14 @@ class Policies:
         self._clock = clock
 
     async def act(self, triggers: Iterable[AlarmTrigger]) -> None:
-        """Apply the policies that alarms triggered at one time; of several proposals for a target the largest wins."""
+        """Apply the policies that alarms triggered at one time; a target gets the largest capacity of its proposals."""
         by_target: dict[int, tuple[ScalableTarget, list[tuple[Policy, AlarmTrigger]]]] = {}
         for trigger in triggers:
             if (found := self._targets.of_action(trigger.action)) is not None:
                 target, policy = found
                 by_target.setdefault(id(target), (target, []))[1].append((policy, trigger))
         for target, triggered in by_target.values():
-            # What cannot be done now is triggered again, as long as the alarm lasts.
+            # A trigger during a scaling activity is dropped. The alarm triggers the policy again as long as it lasts.
             if target.activity is None:
                 await self._decide(target, triggered)
 
@@ -245,15 +246,18 @@ class Policies:
         return None
 
     def _is_about_present(self, target: ScalableTarget, trigger: AlarmTrigger) -> bool:
-        """Return True if an alarm of too much capacity evaluated the present capacity only.
+        """Return True if an alarm evaluated only periods since the target's capacity last rose above zero.
 
-        Periods before a time at zero are about a capacity that is gone. On the service starting takes so long that they
-        are no longer evaluated; here a second is enough, and a copy that has just started would be taken away again.
+        Earlier periods are about a capacity that is gone. On AWS a start takes so long that they are no longer
+        evaluated. Here a start takes a second, and a copy that has just started would be removed again.
         """
         return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
     def _all_low(self, target: ScalableTarget) -> bool:
-        """Return True if all tracking policies that may scale in would (user guide: "Multiple target tracking")."""
+        """Return True if AlarmLow of every tracking policy that may scale in is in ALARM.
+
+        User guide: "Multiple target tracking".
+        """
         lows = [policy.alarms[1] for policy in target.policies.values() if policy.tracks and policy.scales_in]
         return len(self._in_alarm(lows)) == len(lows)
 
@@ -275,7 +279,7 @@ class Policies:
 
 
 def _stepped(policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
-    """Return the capacity that a step policy requests. Without any value the difference counts as 0 (inferred)."""
+    """Return the capacity that a step policy requests; without values the metric equals the threshold (inferred)."""
     values, threshold = trigger.values, trigger.threshold
     aggregated = {
         "Minimum": min(values, default=threshold),

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class AutoScaling:
-    """Application Auto Scaling of one account and region; `asgi` answers requests signed for its name.
+    """Application Auto Scaling of one account and region; `asgi` answers requests signed for that service.
 
     Without scheduled actions nothing runs in the background.
 
     Args:
         endpoint_url: returns the emulator's URL, where the other services are; called when first needed.
-        account: for ARNs.
-        clock: what cooldowns and schedules go by.
-        in_alarm: lists those of some alarms that are in ALARM.
+        account: the account and region in ARNs.
+        clock: the clock of cooldowns and schedules.
+        in_alarm: returns those of the given alarm names that are in ALARM.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AutoScaling:
         self._loop.start()
 
     async def shutdown(self) -> None:
-        """Stop running scheduled actions, and cancel the changes in progress."""
+        """Stop running scheduled actions, and cancel the changes of capacities that are in progress."""
         await self._loop.stop()
         await self._tasks.give_up()
         await self._clients.close()

@@ -1,8 +1,8 @@
-"""Change capacities, one change of a resource at a time, and record each as an activity.
+"""Change the capacities of scalable targets, one change per target at a time, and record each change as an activity.
 
 Texts of activities: Application Auto Scaling user guide, "Scaling activities". A change requested while a
-scaling activity is in progress waits for the next trigger of an alarm. While another client's change is in progress,
-SageMaker rejects it, and the activity fails with SageMaker's text.
+scaling activity is in progress waits for the next trigger of an alarm. SageMaker rejects a change while another
+client's change is in progress; the activity then fails with SageMaker's text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.2
 
 
 class Scaler:
-    """Brings scalable targets to capacities; `wake` is called when a target is found outside of its bounds."""
+    """Changes the capacities of scalable targets; `wake` is called when a target is found outside of its bounds."""
 
     def __init__(
         self, targets: ScalableTargets, clients: ServiceClients, changes: BackgroundTasks, wake: Callable[[], None]
@@ -39,7 +39,7 @@ class Scaler:
         self._wake = wake
 
     async def capacity(self, target: ScalableTarget) -> Capacity | None:
-        """Read the target's capacity; None where SageMaker does not know it, as after its deletion."""
+        """Read the target's capacity; None if SageMaker does not know the resource, as after its deletion."""
         try:
             return await self._clients.run(lambda: target.resource.read(self._clients.sagemaker()))
         except (ClientError, BotoCoreError, ServiceFault):
@@ -48,12 +48,12 @@ class Scaler:
     def keep_within_bounds(self, target: ScalableTarget) -> None:
         """Bring a capacity that is outside of the target's bounds to the nearer bound, in the background.
 
-        If a change is in progress, its end does this.
+        If a change is in progress, the capacity is brought into the bounds after that change.
         """
         self._changes.begin(self._keep_within_bounds(target))
 
     def begin(self, target: ScalableTarget, wanted: int, cause: str, *, done: Callable[[], None] | None = None) -> None:
-        """Change the capacity in the background; `done` is called when it is reached."""
+        """Change the capacity in the background; `done` is called when the wanted capacity is reached."""
         self._changes.begin(self._change(target, self._record(target, wanted, cause), wanted, done))
 
     def _record(self, target: ScalableTarget, wanted: int, cause: str) -> Activity:
@@ -96,7 +96,7 @@ class Scaler:
             )
             if done is not None:
                 done()
-            # The bounds may have moved meanwhile.
+            # The bounds may have changed during the change of the capacity.
             await self._keep_within_bounds(target)
         else:
             reason = found.failure or f"there are {found.count}"

@@ -1,4 +1,4 @@
-"""Scheduled actions: put, deleted, and run when they are due."""
+"""Put and delete the scheduled actions of scalable targets, and run them when they are due."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class ScheduledActions:
     """Puts, deletes and runs scheduled actions; once a minute it retries targets that are outside of their bounds.
 
     Args:
-        account: for ARNs.
-        targets: the scalable targets with their actions.
+        account: the account and region in ARNs.
+        targets: the scalable targets with their scheduled actions.
         scaler: brings capacities within new bounds.
-        clock: what the schedules go by.
+        clock: the clock of the schedules.
         changed: called when `next_due` may have become earlier.
     """
 
@@ -53,7 +53,7 @@ class ScheduledActions:
         self._retried = 0.0
 
     async def put(self, request: Request) -> Answer:
-        """Answer PutScheduledAction; what an update leaves out stays as it was, but for the two times."""
+        """Answer PutScheduledAction; an update keeps members that it leaves out, except StartTime and EndTime."""
         target = self._targets.get(resource_of(request))
         name = request["ScheduledActionName"]
         old = target.actions.get(name)
@@ -79,14 +79,14 @@ class ScheduledActions:
         return {}
 
     def next_due(self) -> float | None:
-        """Return the clock's time at which `run_due` has something to do next; None for never."""
+        """Return the clock's time in seconds at which `run_due` has something to do next; None for never."""
         times = [action.due for target in self._targets for action in target.actions.values()]
         if any(target.outside for target in self._targets):
             times.append(self._retried + _RETRY_S)
         return min((time for time in times if time is not None), default=None)
 
     def run_due(self) -> None:
-        """Run the actions that are due, and retry targets that are outside of their bounds."""
+        """Run the scheduled actions that are due, and once a minute retry targets that are outside of their bounds."""
         now = self._clock.now()
         for target in self._targets:
             for action in target.actions.values():
@@ -117,7 +117,7 @@ class ScheduledActions:
 
 
 def _next_time(action: ScheduledAction, now: float) -> float | None:
-    """Return the clock's time at which an action is due next; None for never."""
+    """Return the clock's time in seconds at which a scheduled action is due next; None for never."""
     definition = action.definition
     start = float(definition.get("StartTime", action.began))
     after = max(now, start - 1) if "StartTime" in definition else now

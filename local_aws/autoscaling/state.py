@@ -30,7 +30,7 @@ def _now() -> datetime:
 
 @dataclass(kw_only=True)
 class Policy:
-    """A scaling policy; `configuration` is that of its type, `alarms` names the alarms that the service made for it."""
+    """A scaling policy with the configuration of its type; `alarms` names the alarms that the service made for it."""
 
     name: str
     arn: str
@@ -41,26 +41,26 @@ class Policy:
 
     @property
     def tracks(self) -> bool:
-        """Return True if it is a target tracking policy."""
+        """Return True if the policy is a target tracking policy."""
         return self.type == "TargetTrackingScaling"
 
     @property
     def scales_in(self) -> bool:
-        """Return True if it may take capacity away."""
+        """Return True if the policy may reduce the capacity."""
         return not self.configuration.get("DisableScaleIn", False)
 
     @property
     def action(self) -> str:
-        """The action of an alarm that the service makes for it."""
+        """A new action ARN for an alarm that the service makes for the policy."""
         return f"{self.arn}{_CREATED_BY}{uuid.uuid4()}"
 
 
 @dataclass(kw_only=True)
 class ScheduledAction:
-    """New bounds at certain times.
+    """A scheduled action, which sets new bounds of its target at certain times.
 
-    `definition` is the request that made it, `began` the clock's time then, `due` the clock's time at which it is due
-    next, None for never.
+    `definition` has the members of PutScheduledAction, `began` is the clock's time of the last such request, `due` the
+    clock's time of the next run or None for never. Both times are in seconds.
     """
 
     name: str
@@ -73,7 +73,7 @@ class ScheduledAction:
 
 @dataclass(kw_only=True)
 class Activity:
-    """One attempt at changing a capacity."""
+    """A scaling activity: one attempt to change the capacity of a resource."""
 
     resource: ScalableResource
     description: str
@@ -96,20 +96,20 @@ class ScalableTarget:
     Args:
         resource: the resource.
         arn: the target's ARN.
-        minimum: the smallest capacity.
-        maximum: the largest capacity.
-        role_arn: the role that the service would use.
+        minimum: the smallest capacity, MinCapacity.
+        maximum: the largest capacity, MaxCapacity.
+        role_arn: the role that the service would use on AWS.
         suspended: the kinds of scaling that are suspended, as SuspendedState has them.
         tags: the target's tags.
-        policies: its scaling policies by name.
-        actions: its scheduled actions by name.
-        activity: the change of its capacity that is under way; None without one.
-        outside: whether its capacity was outside of its bounds when it was last read.
-        occasion: the event that set the bounds, as the beginning of a sentence; "" for a request.
-        cooldowns: the cooldowns of its last changes by policies.
+        policies: the target's scaling policies by name.
+        actions: the target's scheduled actions by name.
+        activity: the change of the capacity that is in progress; None without a change.
+        outside: whether the capacity was outside of the bounds when the bounds were last checked.
+        occasion: the event that set the bounds, as the beginning of a sentence; "" for RegisterScalableTarget.
+        cooldowns: the cooldowns of the last changes by policies.
         seen: the capacity that was read last.
-        above_zero_since: the clock's time at which its capacity was first read above zero.
-        created: the time of its registration.
+        above_zero_since: the clock's time in seconds at which the capacity last rose above zero.
+        created: the time of the registration.
     """
 
     resource: ScalableResource
@@ -130,20 +130,20 @@ class ScalableTarget:
     created: datetime = field(default_factory=_now)
 
     def note_capacity(self, capacity: int, now: float) -> None:
-        """Record the capacity that was read now."""
+        """Record the capacity that was read at the clock's time `now`."""
         if self.seen == 0 and capacity > 0:
             self.above_zero_since = now
         self.seen = capacity
 
     def within(self, capacity: int) -> int:
-        """Bring a capacity into the target's bounds."""
+        """Return the capacity within the target's bounds that is nearest to the given capacity."""
         return min(max(capacity, self.minimum), self.maximum)
 
     def policy(self, name: str) -> Policy:
-        """Return the policy of that name.
+        """Return the target's policy with the given name.
 
         Raises:
-            ObjectNotFoundException: there is none.
+            ObjectNotFoundException: the target has no such policy.
         """
         if (policy := self.policies.get(name)) is None:
             raise ObjectNotFoundException(f"No scaling policy found for {self.resource.named}, policy name: {name}")
@@ -158,18 +158,18 @@ class ScalableTargets:
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_KEPT)
 
     def __iter__(self) -> Iterator[ScalableTarget]:
-        """Iterate over a copy of the targets, so that they may change meanwhile."""
+        """Iterate over a copy of the targets, so that targets may be added and removed meanwhile."""
         return iter(list(self._targets.values()))
 
     def find(self, resource: ScalableResource) -> ScalableTarget | None:
-        """Return the target of a resource; None if it is not registered."""
+        """Return the target of a resource; None if the resource is not registered."""
         return self._targets.get(resource)
 
     def get(self, resource: ScalableResource) -> ScalableTarget:
         """Return the target of a resource.
 
         Raises:
-            ObjectNotFoundException: it is not registered.
+            ObjectNotFoundException: the resource is not registered.
         """
         if (target := self._targets.get(resource)) is None:
             raise ObjectNotFoundException(f"No scalable target found for {resource.named}")

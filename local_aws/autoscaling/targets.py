@@ -1,4 +1,4 @@
-"""The resources that can be scaled by SageMaker's API: a production variant's instances, a component's copies.
+"""The resources that can be scaled by SageMaker's API: instances of production variants, copies of components.
 
 Resource ids and dimensions: Application Auto Scaling API reference, RegisterScalableTarget.
 """
@@ -25,7 +25,7 @@ _COMPONENT: Final = re.compile(r"inference-component/[^/]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """A capacity: its number, whether a change is under way, and why the last change failed, if it did."""
+    """A resource's capacity: the number of instances or copies, whether it changes, and why the last change failed."""
 
     count: int
     changing: bool
@@ -34,12 +34,12 @@ class Capacity:
 
 @dataclass(frozen=True)
 class ScalableResource(ABC):
-    """A resource whose capacity can be set; `resource_of` checks that its id fits its kind.
+    """A resource whose capacity can be set; `resource_of` checks that the resource's id fits its kind.
 
     Class attributes:
         dimension: the ScalableDimension.
-        noun: the capacity in texts.
-        least: the smallest minimum that can be registered.
+        noun: the capacity's name in texts of activities.
+        least: the smallest MinCapacity that can be registered.
     """
 
     resource_id: str
@@ -49,26 +49,26 @@ class ScalableResource(ABC):
 
     @property
     def named(self) -> str:
-        """Its name in the service's texts."""
+        """The resource's name in the texts of Application Auto Scaling."""
         return f"service namespace: {NAMESPACE}, resource ID: {self.resource_id}, scalable dimension: {self.dimension}"
 
     @property
     def names(self) -> dict[str, str]:
-        """The members that name it in the service's requests and answers."""
+        """The members that name the resource in requests and answers of Application Auto Scaling."""
         return {"ServiceNamespace": NAMESPACE, "ResourceId": self.resource_id, "ScalableDimension": self.dimension}
 
     @property
     @abstractmethod
     def dimensions(self) -> dict[str, str]:
-        """The dimensions of its metrics."""
+        """The dimensions of the resource's metrics."""
 
     @abstractmethod
     def read(self, client: SageMakerClient) -> Capacity:
-        """Read the capacity; raises ClientError where the resource is not there."""
+        """Read the capacity; raises ClientError if the resource does not exist."""
 
     @abstractmethod
     def write(self, client: SageMakerClient, count: int) -> None:
-        """Set the capacity; raises ClientError where SageMaker rejects that."""
+        """Set the capacity; raises ClientError if SageMaker rejects the change."""
 
 
 class Variant(ScalableResource):
@@ -85,7 +85,7 @@ class Variant(ScalableResource):
 
     @property
     def dimensions(self) -> dict[str, str]:
-        """The dimensions of its metrics."""
+        """The dimensions of the variant's metrics."""
         endpoint, variant = self._names
         return {"EndpointName": endpoint, "VariantName": variant}
 
@@ -123,11 +123,11 @@ class Component(ScalableResource):
 
     @property
     def dimensions(self) -> dict[str, str]:
-        """The dimensions of its metrics."""
+        """The dimensions of the inference component's metrics."""
         return {"InferenceComponentName": self._name}
 
     def read(self, client: SageMakerClient) -> Capacity:
-        """Read the copy count with DescribeInferenceComponent; the copies in service once nothing changes any more."""
+        """Read the copy count with DescribeInferenceComponent: the desired count during a change, else the current."""
         described: Any = client.describe_inference_component(InferenceComponentName=self._name)
         changing = described["InferenceComponentStatus"] != "InService"
         copies = described["RuntimeConfig"]
@@ -148,7 +148,7 @@ def resource_of(request: Mapping[str, Any]) -> ScalableResource:
     """Return the resource that a request names by ServiceNamespace, ResourceId and ScalableDimension.
 
     Raises:
-        ValidationException: the three do not belong together, or are another service's.
+        ValidationException: the three members do not fit together, or name a resource of another service.
     """
     namespace, resource_id = request["ServiceNamespace"], request["ResourceId"]
     if namespace != NAMESPACE:

@@ -1,4 +1,4 @@
-"""Change sets: the changes that an update would make, computed before it is made.
+"""Change sets: the changes that an update of a stack would make, computed before the update runs.
 
 As in AWS a value that is known only after the deploy counts as a change that may happen (`Evaluation: Dynamic`), and
 only values that can really differ are listed: an update in place does not change an ARN.
@@ -26,21 +26,21 @@ Difference = tuple[str, Any, Any]
 
 
 class PlannedValues:
-    """Values of resources as they will be after the deploy, where that is known."""
+    """The `Ref` and `Fn::GetAtt` values that resources will have after the deploy, as far as they are known."""
 
     def __init__(self, context: Context, stack: Stack) -> None:
         self._context = context
         self._stack = stack
-        # The plan so far, by logical id: "new", "may replace" or "in place". Nothing else will change.
+        # The planned change by logical id: "new", "may replace" or "in place". A resource not in here does not change.
         self.fates: dict[str, str] = {}
 
     def ref(self, logical_id: str) -> str:
-        """Return the physical id, unless the resource may get another."""
+        """Return the physical id of a resource, or `UNKNOWN` if the resource is new or may be replaced."""
         live = self._live(logical_id)
         return UNKNOWN if live is None or self.fates.get(logical_id) == "may replace" else live.physical_id
 
     def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
-        """Return the attribute, unless the change may touch it."""
+        """Return an attribute of a resource, or `UNKNOWN` if the deploy may change the attribute."""
         live = self._live(logical_id)
         if live is None or not self.is_certain(Reference(logical_id, name)):
             return UNKNOWN
@@ -49,7 +49,7 @@ class PlannedValues:
         return live.attributes[name]
 
     def is_certain(self, reference: Reference) -> bool:
-        """Return True if the deploy does not change this value."""
+        """Return True if the deploy does not change the value that a reference gives."""
         fate = self.fates.get(reference.target)
         if fate == "in place" and reference.attribute:
             live = self._live(reference.target)
@@ -129,7 +129,7 @@ def _plan_resource(
 
 
 def differences(before: Any, after: Any, path: str) -> Iterator[Difference]:
-    """Find the paths at which two values differ; lists of one length are compared item by item."""
+    """Yield the paths at which two values differ, with both values; lists of equal length are compared item by item."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
             yield from differences(before.get(key, MISSING), after.get(key, MISSING), f"{path}/{key}")
@@ -150,7 +150,7 @@ def _details(
     before: Any,
     after: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one detail per cause of one difference."""
+    """Yield the entries of `Details` for one changed path of a resource's properties, one entry per cause."""
     name = path.split("/")[2]
     recreation = "Always" if resource_type.requires_replacement(name) else "Never"
     old_definition = stack.resources[definition.logical_id].definition
@@ -171,7 +171,7 @@ def _details(
 
 
 def _cause(stack: Stack, target: Target, values: PlannedValues, reference: Reference) -> tuple[str, str] | None:
-    """Return the source and the evaluation of the change that a reference brings; None when it brings none."""
+    """Return ChangeSource and Evaluation of a reference whose value changes; None if the value does not change."""
     if reference.target in target.parameters:
         previous = stack.target.parameters.get(reference.target) if stack.target is not None else None
         changed = previous is None or previous.value != target.parameters[reference.target].value
@@ -244,7 +244,7 @@ def _value_text(value: Any) -> str:
 
 
 def described(change: Mapping[str, Any], *, include_values: bool) -> dict[str, Any]:
-    """Describe a change as DescribeChangeSet does: with values and contexts only if requested."""
+    """Describe a change as DescribeChangeSet does; values and contexts are included only if `include_values`."""
     resource = dict(change["ResourceChange"])
     if not include_values:
         resource.pop("BeforeContext", None)

@@ -24,10 +24,11 @@ PSEUDO_PARAMETERS: Final = frozenset(
 
 
 def check_template(template: Template, resource_types: ResourceTypes) -> None:
-    """Reject what the emulation cannot deploy, by name and before anything is created.
+    """Reject a template that the emulation cannot deploy, before any resource is created.
 
     Raises:
-        ValidationError: a type or a property is not known, a required one is missing, or a reference leads nowhere.
+        ValidationError: a resource type or a property is not known, a required property is missing, or a reference
+            names nothing in the template.
     """
     types = {definition.type for definition in template.resources.values()}
     unknown = sorted(name for name in types if resource_types.find(name) is None)
@@ -78,7 +79,7 @@ def check_rules(template: Template, resolver: Resolver) -> None:
     """Reject parameters that break a rule of the template.
 
     Raises:
-        ValidationError: an assertion does not hold; the text is the assertion's own.
+        ValidationError: an assertion of a rule does not hold; the text contains its AssertDescription.
     """
     for name, rule in template.section("Rules").items():
         condition = rule.get("RuleCondition")
@@ -102,10 +103,10 @@ def check_capabilities(template: Template, acknowledged: Iterable[str]) -> None:
     """Reject IAM resources that the caller did not acknowledge.
 
     Raises:
-        CloudFormationError: `InsufficientCapabilitiesException`.
+        CloudFormationError: a needed capability is missing (code `InsufficientCapabilitiesException`).
     """
     given = set(acknowledged)
-    # The named capability covers the plain one.
+    # CAPABILITY_NAMED_IAM includes CAPABILITY_IAM.
     needed = [one for one in needed_capabilities(template) if not given & {one, "CAPABILITY_NAMED_IAM"}]
     if needed:
         raise CloudFormationError("InsufficientCapabilitiesException", f"Requires capabilities : {needed}")

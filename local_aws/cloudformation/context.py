@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class DeployedValues:
-    """Values of resources as they exist now."""
+    """The `Ref` and `Fn::GetAtt` values of the resources that a stack has now."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
 
     def ref(self, logical_id: str) -> str:
-        """Return the physical id."""
+        """Return the physical id of a resource."""
         return self._live(logical_id).physical_id
 
     def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
-        """Return the attribute that the resource reported."""
+        """Return an attribute of a resource, as its last create or update returned it."""
         live = self._live(logical_id)
         if name not in live.attributes:
             raise missing_attribute(live.type, logical_id, name)
@@ -53,12 +53,12 @@ def missing_attribute(type_name: str, logical_id: str, name: str) -> ValidationE
 
 
 class Context:
-    """One region of the engine.
+    """The stacks of one region, with the resource types and clients that their operations use.
 
     Args:
-        region: its name.
-        resource_types: the resource types.
-        clients: boto3 clients of the front door.
+        region: the region's name.
+        resource_types: the resource types that templates may contain.
+        clients: boto3 clients that call the emulator.
     """
 
     def __init__(self, *, region: str, resource_types: ResourceTypes, clients: Clients) -> None:
@@ -72,7 +72,7 @@ class Context:
         """Return the value of an SSM parameter, `name` or `name:version`.
 
         Raises:
-            ValidationError: it does not exist.
+            ValidationError: the parameter cannot be read.
         """
         try:
             answer = self.clients.get("ssm", self.region).get_parameter(Name=name)
@@ -83,7 +83,7 @@ class Context:
         return str(answer["Parameter"]["Value"])
 
     def exports(self) -> dict[str, tuple[Stack, str]]:
-        """Return all exports of the region: the exporting stack and the value by name."""
+        """Return all exports of the region by export name, each as the exporting stack and the value."""
         return {
             name: (stack, value)
             for stack in list(self.stacks)
@@ -92,11 +92,11 @@ class Context:
         }
 
     def importers(self, export: str) -> list[str]:
-        """Return the names of the stacks that use an export."""
+        """Return the names of the stacks that import an export."""
         return [stack.name for stack in list(self.stacks) if stack.deleted is None and export in stack.imports]
 
     def resolver(self, stack: Stack, target: Target, values: Values, *, imports: set[str] | None = None) -> Resolver:
-        """Make a resolver of the target's template for this stack; `imports` collects the exports that it uses."""
+        """Make a resolver of the target's template for a stack; `imports` collects the export names that are read."""
 
         def import_value(name: str) -> str:
             exports = self.exports()
@@ -121,7 +121,7 @@ class Context:
         )
 
     def active(self, stack: Stack, target: Target) -> list[str]:
-        """Return the resources of the target whose condition holds."""
+        """Return the logical ids of the target's resources, except those whose condition does not hold."""
         resolver = self.resolver(stack, target, DeployedValues(stack))
         return [
             name
@@ -130,7 +130,7 @@ class Context:
         ]
 
     def graph(self, stack: Stack, target: Target) -> Graph:
-        """Return the graph of the target's resources."""
+        """Return the dependency graph of the target's active resources."""
         resolver = self.resolver(stack, target, DeployedValues(stack))
         return dependencies(target.template, self.active(stack, target), resolver.conditions())
 
@@ -155,10 +155,10 @@ def outputs_of(target: Target, resolver: Resolver) -> list[dict[str, str]]:
 
 
 def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]]) -> None:
-    """Reject an export that another stack has, and a change of one that another stack uses.
+    """Reject an export name that another stack exports, and a change of an export that another stack imports.
 
     Raises:
-        ValidationError: names the export and the stack.
+        ValidationError: an export is taken or in use; the text names the export and the other stacks.
     """
     wanted = {output["ExportName"]: output["OutputValue"] for output in outputs if "ExportName" in output}
     for name, (owner, _) in context.exports().items():
@@ -170,10 +170,10 @@ def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]])
 
 
 def reject_if_used(context: Context, export: str, verb: str) -> None:
-    """Reject the removal or change of an export in use.
+    """Reject the removal or change of an export that stacks import.
 
     Raises:
-        ValidationError: names the stacks that use it.
+        ValidationError: the export is in use; the text names the importing stacks.
     """
     users = context.importers(export)
     if users:

@@ -1,7 +1,8 @@
 """Bring the resources of a stack to a target: create, update, replace and delete them, and write their events.
 
-A deployment processes the resources in the order of the graph, resolves the properties of each again, and acts only
-if they differ from the existing ones. So a custom resource that keeps its physical id does not change its dependants.
+A target is a template with parameters and tags. A deployment processes the resources in the order of the dependency
+graph, resolves the properties of each resource again, and changes the resource only if they differ from its present
+properties. So a custom resource that keeps its physical id does not change the resources that refer to it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class ResourceWorker:
     """Creates, updates and deletes the resources of one stack during one operation.
 
     Args:
-        context: the region.
+        context: the stacks, resource types and clients of the region.
         stack: the stack.
-        journal: records the updates that are begun and the resources that are replaced.
+        journal: the record of begun updates and replaced resources, which a rollback uses.
         tags: the stack's tags for this operation.
     """
 
@@ -50,7 +51,7 @@ class ResourceWorker:
         self._make(resource, properties, verb="CREATE", reason=None)
 
     def replace(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Create the new physical resource; the old one waits for the clean-up."""
+        """Create a new physical resource in place of the present one, which is left for the clean-up."""
         resource = self._stack.resources[definition.logical_id]
         assert resource.live is not None  # noqa: S101 - only what exists is replaced
         resource_type = self._context.resource_types.get(definition.type)
@@ -84,7 +85,7 @@ class ResourceWorker:
         self._stack.set_resource_status(resource, f"{verb}_COMPLETE")
 
     def update(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Update a resource in place; its type may answer with another physical id, which is a replacement."""
+        """Update a resource in place; if its type returns another physical id, the resource was replaced."""
         resource = self._stack.resources[definition.logical_id]
         old = resource.live
         assert old is not None  # noqa: S101 - only what exists is updated
@@ -110,10 +111,10 @@ class ResourceWorker:
         """Delete a physical resource, or retain it according to `policy`.
 
         Raises:
-            ResourceFailure: it could not be deleted.
+            ResourceFailure: the resource could not be deleted.
         """
         definition, live = obsolete.definition, obsolete.live
-        # Its own record: the stack's record of this logical id may already be that of a successor.
+        # A record of its own, since the stack's record of this logical id may already belong to the successor.
         record = StackResource(definition=definition, status="", physical_id=live.physical_id, live=live)
         current = self._stack.resources.get(definition.logical_id)
         if current is not None and current.physical_id == live.physical_id:
@@ -198,7 +199,7 @@ Failures = dict[str, Exception]
 
 
 class Deployment:
-    """Brings a stack from the resources that exist to its target."""
+    """Creates, updates and replaces the resources of a stack until they match the target."""
 
     def __init__(self, context: Context, stack: Stack, target: Target, journal: Journal) -> None:
         self._context = context
@@ -209,7 +210,7 @@ class Deployment:
         self._resolver = context.resolver(stack, target, DeployedValues(stack), imports=self.imports)
 
     def run(self) -> Failures:
-        """Create and update in order; the first failure stops what has not begun and cancels long waits."""
+        """Create and update the resources in order; after a failure no other is begun, and long waits are cancelled."""
         graph = self._context.graph(self._stack, self._target)
         return run(graph, self._apply, on_failure=self._stack.cancelled.set)
 
@@ -222,7 +223,7 @@ class Deployment:
             _record_unresolved(self._stack, definition, resource, error)
             raise
         if resource is not None and resource.live is not None and resource.status == "CREATE_FAILED":
-            # An earlier try without rollback left half a resource.
+            # An earlier create without rollback left an incomplete resource.
             self._worker.delete(Obsolete(definition=resource.definition, live=resource.live), policy="Delete")
             resource.live = None
         if resource is None or resource.live is None:
@@ -242,7 +243,7 @@ class Deployment:
 def needs_replacement(
     context: Context, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]
 ) -> bool:
-    """Return True if a change from `live` to `properties` takes a new physical resource."""
+    """Return True if a change of the resource from `live` to `properties` needs a new physical resource."""
     if definition.type != live.type:
         return True
     resource_type = context.resource_types.get(definition.type)
@@ -270,7 +271,7 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
 
 
 def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[str]) -> Failures:
-    """Remove every resource of a stack, in reverse order; those named in `retain` are left and forgotten."""
+    """Delete every resource of a stack, dependants first; logical ids in `retain` are not deleted, only forgotten."""
     removals = []
     for logical_id, resource in list(stack.resources.items()):
         if resource.live is None:
@@ -278,7 +279,7 @@ def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[
             continue
         obsolete = Obsolete(definition=resource.definition, live=resource.live)
         removals.append((obsolete, "Retain" if logical_id in retain else _deletion_policy(obsolete)))
-    # An operation that ended badly left more behind; what it listed may be current again, or be listed twice.
+    # A failed operation may have left replaced resources; one of them may be current again, or be listed twice.
     known = {_identity(one) for one, _ in removals}
     for obsolete in [*journal.discarded, *journal.obsolete]:
         if _identity(obsolete) not in known:
@@ -298,7 +299,7 @@ def delete_in_order(
     *,
     ended: dict[str, StackResource] | None = None,
 ) -> Failures:
-    """Remove physical resources so that what depends on another goes first; records of the stack go to `ended`."""
+    """Delete physical resources, dependants first, and move their records from the stack to `ended` if it is given."""
     by_id: dict[str, list[tuple[Obsolete, str]]] = {}
     for obsolete, policy in removals:
         by_id.setdefault(obsolete.definition.logical_id, []).append((obsolete, policy))
@@ -317,7 +318,7 @@ def delete_in_order(
 
 
 def failure_reason(stack: Stack, failures: Failures) -> str:
-    """Say in CloudFormation's words which resources failed at which verb: the reason of a stack's status."""
+    """Return the reason of a stack's status in CloudFormation's words: the failed resources, grouped by verb."""
     by_verb: dict[str, list[str]] = {}
     for name in failures:
         resource = stack.resources.get(name)
@@ -343,7 +344,7 @@ def _deletion_policy(obsolete: Obsolete) -> str:
 def _record_unresolved(
     stack: Stack, definition: ResourceDefinition, resource: StackResource | None, error: Exception
 ) -> None:
-    """Record the failure of a resource whose properties cannot be resolved, and raise it."""
+    """Record the failure of a resource whose properties cannot be resolved, and raise ResourceFailure."""
     verb = "CREATE" if resource is None or resource.live is None else "UPDATE"
     record = resource or StackResource(definition=definition, status="")
     if resource is None:

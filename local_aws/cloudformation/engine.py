@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LOGGER: Final = logging.getLogger(__name__)
-# From these a stack can be updated: whatever ended well, and what failed with rollback switched off.
+# The statuses from which a stack can be updated: after a success, or after a failure with rollback switched off.
 UPDATABLE: Final = frozenset(
     {"CREATE_COMPLETE", "CREATE_FAILED", "UPDATE_COMPLETE", "UPDATE_FAILED", "UPDATE_ROLLBACK_COMPLETE"}
 )
@@ -40,7 +40,7 @@ class Engine:
 
         Args:
             stack: the stack, without resources.
-            target: what it is to become.
+            target: the template, parameters and tags that the stack is to have.
             token: the caller's ClientRequestToken, which the events repeat.
             on_failure: `ROLLBACK`, `DO_NOTHING` or `DELETE`.
         """
@@ -52,7 +52,7 @@ class Engine:
         """Bring an existing stack to another target.
 
         Raises:
-            ValidationError: the stack's status does not allow it.
+            ValidationError: the stack's status does not allow an update.
         """
         if stack.status not in UPDATABLE:
             raise ValidationError(f"Stack:{stack.arn} is in {stack.status} state and can not be updated.")
@@ -68,10 +68,10 @@ class Engine:
         self._start(stack, "UPDATE_IN_PROGRESS", token, work)
 
     def roll_back(self, stack: Stack, *, token: str | None) -> None:
-        """Roll back what failed while rollback was switched off, or try a failed rollback again.
+        """Roll back an operation that failed with rollback switched off, or retry a failed rollback.
 
         Raises:
-            ValidationError: there is nothing to roll back.
+            ValidationError: the stack's status does not allow a rollback.
         """
         prefix = ROLLBACK_PREFIXES.get(stack.status)
         if prefix is None or stack.journal is None:
@@ -81,10 +81,10 @@ class Engine:
         )
 
     def delete(self, stack: Stack, *, token: str | None, retain: set[str]) -> None:
-        """Remove a stack; one that is being created is stopped first.
+        """Delete a stack; if the stack is being created, its creation is stopped first.
 
         Raises:
-            ValidationError: it is protected, being updated, or its exports are in use.
+            ValidationError: the stack is protected, is being changed, or has exports in use.
         """
         if stack.termination_protection:
             raise ValidationError(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
@@ -98,12 +98,12 @@ class Engine:
         self._start(stack, "DELETE_IN_PROGRESS", token, lambda: self._delete(stack, retain))
 
     def stop(self) -> None:
-        """End the long waits of everything under way; the process is about to go."""
+        """End the long waits of all running operations, because the process is about to exit."""
         for stack in self.context.stacks:
             stack.cancelled.set()
 
     def _start(self, stack: Stack, status: str, token: str | None, work: Callable[[], None]) -> None:
-        # A caller may react to the last status so soon that the thread of the operation before has not ended.
+        # A caller may react to the last status so soon that the thread of the previous operation has not ended.
         stack.settled.wait()
         stack.settled.clear()
         stack.cancelled.clear()
@@ -113,7 +113,7 @@ class Engine:
 
     @staticmethod
     def _guarded(stack: Stack, work: Callable[[], None]) -> None:
-        """Run the work, and settle the stack whatever happens."""
+        """Run an operation, and set the stack's `settled` even if the operation raises."""
         try:
             work()
         except Exception as error:
@@ -141,7 +141,7 @@ class Engine:
         journal = stack.open_journal
         if reason is None:
             stack.set_status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
-            # A leftover that cannot be removed shows in the events; the update itself is done.
+            # An old resource that cannot be deleted shows in the events; the update itself has succeeded.
             clean_up_after_success(self.context, stack, target, journal)
             stack.journal = None
             stack.set_status("UPDATE_COMPLETE")
@@ -151,7 +151,7 @@ class Engine:
             roll_back(self.context, stack, "UPDATE_ROLLBACK", reason=reason)
 
     def _forward(self, stack: Stack, target: Target) -> str | None:
-        """Deploy and compute the outputs; return the reason of a failure, or None."""
+        """Deploy the target and compute the stack's outputs; return the reason of a failure, or None on success."""
         deployment = Deployment(self.context, stack, target, stack.open_journal)
         failures = deployment.run()
         if failures:

@@ -27,15 +27,15 @@ class ResourceFailure(Exception):  # noqa: N818 - named after CloudFormation's C
 
 
 def unsupported(feature: str, *, allowed: str = "", fix: str = "") -> ValidationError:
-    """Refuse a feature that the emulation does not have."""
+    """Make the error for a feature that the emulation does not have."""
     return ValidationError(not_emulated(feature, "CloudFormation", allowed=allowed, fix=fix))
 
 
 def stack_not_found(name: str) -> ValidationError:
-    """Make the error that boto3 users and the cdk CLI know as 'no such stack'."""
+    """Make the error for a stack that does not exist, in the words that boto3 users and the cdk CLI know."""
     return ValidationError(f"Stack with id {name} does not exist")
 
 
 def change_set_not_found(name: str) -> CloudFormationError:
-    """Make the error for a change set that is not there (wire code `ChangeSetNotFound`)."""
+    """Make the error for a change set that does not exist (wire code `ChangeSetNotFound`)."""
     return CloudFormationError("ChangeSetNotFound", f"ChangeSet [{name}] does not exist", status=404)

@@ -1,4 +1,7 @@
-"""The dependency graph of resources, and parallel work in its order."""
+"""The dependency graph of a template's resources, and parallel work in the order of a graph.
+
+A graph maps each name to the names that it waits for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ Graph = dict[str, set[str]]
 
 
 def dependencies(template: Template, active: Iterable[str], conditions: Mapping[str, bool]) -> Graph:
-    """Return the graph of the active resources: each waits for its DependsOn and for all that its properties refer to.
+    """Return the graph of the active resources: each waits for its DependsOn and for the references in its properties.
 
     Raises:
         ValidationError: resources wait for each other; the text names them.
@@ -41,7 +44,7 @@ def dependencies(template: Template, active: Iterable[str], conditions: Mapping[
 
 
 def reverse(graph: Mapping[str, Iterable[str]]) -> Graph:
-    """Return the graph of the deletion, with all its arrows turned."""
+    """Return the graph of a deletion: each name waits for the names that wait for it in `graph`."""
     turned: Graph = {name: set() for name in graph}
     for name, waits_for in graph.items():
         for other in waits_for:
@@ -50,7 +53,7 @@ def reverse(graph: Mapping[str, Iterable[str]]) -> Graph:
 
 
 def restricted(graph: Mapping[str, Iterable[str]], names: Iterable[str]) -> Graph:
-    """Return the graph of `names` alone, with the order that led through others; unknown names wait for nothing."""
+    """Return the graph of `names` alone, with dependencies through other names kept; unknown names wait for nothing."""
     kept = set(names)
     return {name: kept & _reachable(graph, name) for name in kept}
 
@@ -72,12 +75,12 @@ def run(
     *,
     on_failure: Callable[[], None] | None = None,
 ) -> dict[str, Exception]:
-    """Call `action` for every name in order, independent ones at the same time.
+    """Call `action` for every name in order, for names that do not depend on each other at the same time.
 
     Args:
-        graph: what each name waits for.
-        action: the work; an exception from it is a failure, and what waits for that name is not started.
-        on_failure: called at the first failure; when it is given, nothing more is started after that.
+        graph: the names that each name waits for.
+        action: the work on a name; if it raises, the name has failed, and the names that wait for it are not started.
+        on_failure: called at the first failure; if it is given, no other name is started after that.
 
     Returns:
         The failures by name, in the order in which they happened.
@@ -101,7 +104,7 @@ def run(
 
 
 class _Threads:
-    """Calls the action in one thread per name, and reports each end."""
+    """Calls an action in one thread per name, and reports the names as they finish."""
 
     def __init__(self, action: Callable[[str], None]) -> None:
         self._action = action
@@ -109,14 +112,14 @@ class _Threads:
         self.running = 0
 
     def start(self, names: Iterable[str]) -> None:
-        """Begin the work on these."""
+        """Start one thread per name."""
         for name in names:
-            # Daemon threads: a resource that hangs must not keep the process alive when that stops.
+            # Daemon threads, since a resource that hangs must not keep the process from exiting.
             threading.Thread(target=self._work, args=(name,), name=f"resource-{name}", daemon=True).start()
             self.running += 1
 
     def wait(self) -> tuple[str, Exception | None]:
-        """Wait for the next name that is finished; with its exception if it failed."""
+        """Wait until another name is finished; return it with its exception, which is None if it succeeded."""
         outcome = self._finished.get()
         self.running -= 1
         return outcome

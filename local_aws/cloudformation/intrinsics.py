@@ -2,7 +2,7 @@
 
 AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not supported is rejected by name.
 
-Also the names that an expression of a template refers to: they decide the order of work and the causes of a change.
+The module also finds the references in an expression. They decide the order of a deploy and the causes of a change.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
     from local_aws.cloudformation.template import Template
 
-# In the place of a value that is known only after the deploy; the same text as in AWS's change sets.
+# Stands for a value that is known only after the deploy, with the text that AWS's change sets have.
 UNKNOWN: Final = "{{changeSet:KNOWN_AFTER_APPLY}}"
 DYNAMIC: Final = re.compile(r"\{\{resolve:([a-z-]+):([^}]+)\}\}")
 AVAILABILITY_ZONES: Final = ("a", "b", "c")
 
 
 class _NoValue:
-    """`AWS::NoValue`: the property or the item that has it is left out."""
+    """The value of `AWS::NoValue`: a property or a list item that has this value is left out."""
 
 
 NO_VALUE: Final = _NoValue()
 
 
 class Values(Protocol):
-    """The source of resources' values: a running deploy, or the plan of one."""
+    """The source of the `Ref` and `Fn::GetAtt` values of resources: the deployed resources, or a planned deploy."""
 
     def ref(self, logical_id: str) -> Any:  # a Ref may be of any type
         """Return the value of a `Ref` to a resource."""
@@ -88,7 +88,7 @@ class Resolver:
         return {key: value for key, raw in node.items() if (value := self.resolve(raw)) is not NO_VALUE}
 
     def condition(self, name: str) -> bool:
-        """Return the value of a condition of the template; raises ValidationError when it has none of that name."""
+        """Return the value of a condition of the template; raises ValidationError for an unknown name."""
         if name not in self._conditions:
             conditions = self._template.section("Conditions")
             if name not in conditions:
@@ -160,7 +160,7 @@ class Resolver:
         return self._import_value(self.text(value))
 
     def region_zones(self, value: Any) -> list[str]:
-        """Return the availability zones of a `Fn::GetAZs`; "" is the stack's region."""
+        """Return the availability zones of a `Fn::GetAZs`; the region name "" stands for the stack's region."""
         region = self.text(value) or str(self._names["AWS::Region"])
         return [f"{region}{zone}" for zone in AVAILABILITY_ZONES]
 
@@ -218,7 +218,7 @@ _LOGIC: Final[dict[str, Callable[[Resolver, Any], bool]]] = {
     "Fn::And": lambda resolver, value: all(resolver.holds(item) for item in value),
     "Fn::Or": lambda resolver, value: any(resolver.holds(item) for item in value),
     "Fn::Not": lambda resolver, value: not resolver.holds(value[0]),
-    # Of the functions for Rules only this one is written by the CDK (its check of the bootstrap version).
+    # The only function for Rules that the CDK writes: its check of the bootstrap version uses this function.
     "Fn::Contains": lambda resolver, value: resolver.text(value[1]) in [as_text(v) for v in resolver.resolve(value[0])],
 }
 _FUNCTIONS: Final[dict[str, Callable[[Resolver, Any], Any]]] = {
@@ -250,7 +250,7 @@ class Reference:
     attribute: str = ""
 
     def __str__(self) -> str:
-        """Format a causing entity as change sets do: `Bucket` or `Bucket.Arn`."""
+        """Return the reference as the CausingEntity of a change set: `Bucket` or `Bucket.Arn`."""
         return f"{self.target}.{self.attribute}" if self.attribute else self.target
 
 
@@ -259,7 +259,7 @@ def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[R
 
     Args:
         node: any part of a template.
-        conditions: values of the template's conditions; with them only the branch taken of a `Fn::If` counts.
+        conditions: values of the template's conditions; if given, only the taken branch of a `Fn::If` counts.
     """
     return set(_walk(node, conditions or {}))
 
@@ -301,7 +301,7 @@ def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
 
 
 def get_att_parts(value: Any) -> tuple[str, str]:
-    """Return the resource and the attribute of a `Fn::GetAtt`, from both of its spellings."""
+    """Return the resource and the attribute of a `Fn::GetAtt`, written as `A.B` or as a list."""
     if isinstance(value, str):
         target, _, attribute = value.partition(".")
         return target, attribute

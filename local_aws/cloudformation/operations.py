@@ -1,4 +1,4 @@
-"""The operations that change stacks and change sets, and the targets of requests."""
+"""The CloudFormation operations that change stacks and change sets, and the targets that their requests describe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def find_stack(context: Context, name: str) -> Stack | None:
-    """Return a stack by its id, also when it is deleted, or by its name when it is not."""
+    """Return the stack with an id, deleted or not, or the existing stack with a name; None if there is neither."""
     for stack in reversed(context.stacks):
         if stack.arn == name or (stack.name == name and stack.deleted is None):
             return stack
@@ -46,7 +46,7 @@ def get_change_set(context: Context, request: Mapping[str, Any]) -> tuple[Stack,
     """Return the change set that a request names by its id, or by its name and its stack.
 
     Raises:
-        CloudFormationError: there is none (`ChangeSetNotFound`).
+        CloudFormationError: the change set does not exist (`ChangeSetNotFound`).
     """
     name = str(request["ChangeSetName"])
     stacks = [get_stack(context, str(request["StackName"]))] if request.get("StackName") else context.stacks
@@ -58,10 +58,10 @@ def get_change_set(context: Context, request: Mapping[str, Any]) -> tuple[Stack,
 
 
 def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> Target:
-    """Build the target of a request, checked as far as that goes without deploying.
+    """Build the target (template, parameters and tags) that a request describes, and check it without deploying.
 
     Raises:
-        CloudFormationError: the template, a parameter or a rule does not allow it.
+        CloudFormationError: the template or a parameter is invalid, a rule is broken, or a capability is missing.
     """
     previous = stack.target
     if request.get("UsePreviousTemplate"):
@@ -162,8 +162,9 @@ def update_termination_protection(engine: Engine, request: Mapping[str, Any]) ->
 
 
 def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds it complete."""
-    # ImportExistingResources only permits an import (`cdk bootstrap` always does): here what exists fails the deploy.
+    """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds the plan complete."""
+    # ImportExistingResources only permits an import (`cdk bootstrap` always sets it). Here an existing resource is not
+    # imported, but fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":
         raise unsupported("ChangeSetType IMPORT", allowed="CREATE, UPDATE")
     name, change_type = str(request["ChangeSetName"]), str(request.get("ChangeSetType", "UPDATE"))
@@ -193,7 +194,7 @@ def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ExecuteChangeSet; the stack's other change sets are void from now on."""
+    """Answer ExecuteChangeSet; the stack's other change sets are deleted."""
     with engine.context.lock:
         stack, change_set = get_change_set(engine.context, request)
         if change_set.execution_status != "AVAILABLE":
@@ -202,7 +203,7 @@ def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
                 f"execution status [{change_set.execution_status}]"
             )
             raise CloudFormationError("InvalidChangeSetStatus", message)
-        # DisableRollback is said when the change set is executed, everything else when it is made.
+        # DisableRollback is a parameter of ExecuteChangeSet; all other options come from CreateChangeSet.
         options = {**change_set.request, "DisableRollback": _keeps_failures(request)}
         token, keep = request.get("ClientRequestToken"), _keeps_failures(options)
         if stack.status == REVIEW:
@@ -218,7 +219,7 @@ def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer DeleteChangeSet; one that does not exist is not an error, as in AWS."""
+    """Answer DeleteChangeSet; a change set that does not exist is not an error, as in AWS."""
     with engine.context.lock:
         try:
             stack, change_set = get_change_set(engine.context, request)
@@ -239,7 +240,7 @@ def outputs_differ(engine: Engine, stack: Stack, target: Target) -> bool:
     planned = outputs_of(target, context.resolver(stack, target, values))
     current = stack.outputs
     if stack.target is not None and not stack.journal:
-        # Compared as resolved now, since a description may have changed too.
+        # The present outputs are resolved again for the comparison, since a description may have changed too.
         current = outputs_of(stack.target, context.resolver(stack, stack.target, DeployedValues(stack)))
     return planned != current
 

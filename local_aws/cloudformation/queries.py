@@ -1,4 +1,4 @@
-"""The operations that only read: the engine's state in the form of CloudFormation's answers."""
+"""The CloudFormation operations that only read: the engine's state in the form of CloudFormation's answers."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def resource_view(stack: Stack, resource: StackResource) -> dict[str, Any]:
 
 
 def event_page(stack: Stack, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    """Return one page of a stack's events, newest first, and the token of the next.
+    """Return one page of a stack's events, newest first, and the token of the next page.
 
-    The token counts the events that are older than the page, so that new ones in between shift nothing.
+    The token counts the events that are older than the page, so that new events between two calls shift no page.
     """
     end = len(stack.events) if token is None else int(token)
     start = max(0, end - EVENTS_PER_PAGE)
@@ -148,7 +148,7 @@ def describe_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ListStacks, deleted ones included."""
+    """Answer ListStacks, deleted stacks included."""
     wanted = set(request.get("StackStatusFilter", []))
     stacks = [one for one in reversed(engine.context.stacks) if not wanted or one.status in wanted]
     return {"StackSummaries": [stack_summary(one) for one in stacks]}
@@ -165,7 +165,7 @@ def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ListStackResources; of a deleted stack its last resources, the retained ones as DELETE_SKIPPED."""
+    """Answer ListStackResources; a deleted stack lists its last resources, with retained ones as DELETE_SKIPPED."""
     stack = get_stack(engine.context, str(request["StackName"]))
     resources = [*stack.resources.values(), *(stack.ended.values() if stack.deleted is not None else ())]
     return {"StackResourceSummaries": [resource_summary(one) for one in resources]}
@@ -198,7 +198,7 @@ def describe_stack_resource(engine: Engine, request: Mapping[str, Any]) -> Answe
 
 
 def get_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer GetTemplate of a stack or of a change set; there are no transforms, so both stages are one."""
+    """Answer GetTemplate for a stack or a change set; without transforms both stages have the same template."""
     if request.get("ChangeSetName"):
         target = get_change_set(engine.context, request)[1].target
         return {"TemplateBody": target.template.body, "StagesAvailable": ["Original", "Processed"]}
@@ -208,7 +208,7 @@ def get_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def get_template_summary(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer GetTemplateSummary of a template or of a stack's."""
+    """Answer GetTemplateSummary for a template in the request or for the template of a stack."""
     template = _template(engine, request)
     parameters = []
     for key, spec in template.section("Parameters").items():
@@ -225,7 +225,7 @@ def get_template_summary(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def validate_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ValidateTemplate, with the checks that a deploy would make first."""
+    """Answer ValidateTemplate, with the checks that a deploy makes before it creates a resource."""
     template = _template(engine, request)
     check_template(template, engine.context.resource_types)
     summary = get_template_summary(engine, {"TemplateBody": template.body})
@@ -275,5 +275,5 @@ def list_imports(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_hook_results(engine: Engine, request: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - as `list_exports`
-    """Answer ListHookResults: no hooks exist here; the cdk CLI calls this after a failure."""
+    """Answer ListHookResults, which the cdk CLI calls after a failure, with an empty list: hooks are not emulated."""
     return {"HookResults": []}

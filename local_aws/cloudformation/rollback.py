@@ -1,4 +1,4 @@
-"""Roll a stack back: restore the previous resources, delete the new ones, set the statuses."""
+"""Roll a stack back: restore the previous resources, delete the new resources, set the statuses."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ ROLLBACK_PREFIXES: Final = {
     "UPDATE_FAILED": "UPDATE_ROLLBACK",
     "UPDATE_ROLLBACK_FAILED": "UPDATE_ROLLBACK",
 }
-"""The statuses from which a stack can be rolled back, with the beginning of the statuses that follow."""
+"""The statuses from which a stack can be rolled back, each with the prefix of the statuses of that rollback."""
 
 
 def roll_back(context: Context, stack: Stack, prefix: str, *, reason: str) -> None:
     """Roll back an operation that has just failed.
 
     Args:
-        context: the region.
+        context: the stacks, resource types and clients of the region.
         stack: the stack.
-        prefix: `ROLLBACK` after a create, `UPDATE_ROLLBACK` after an update.
+        prefix: the prefix of the statuses: `ROLLBACK` after a create, `UPDATE_ROLLBACK` after an update.
         reason: the reason of the failure.
     """
     stack.cancelled.clear()
@@ -36,7 +36,7 @@ def roll_back(context: Context, stack: Stack, prefix: str, *, reason: str) -> No
 
 
 def run_rollback(context: Context, stack: Stack, prefix: str, *, reason: str | None) -> None:
-    """Restore the resources of a stack whose status is in progress already, and set the status that follows."""
+    """Restore the resources of a stack whose status is `PREFIX_IN_PROGRESS`, and set the status that follows."""
     journal, failed_target = stack.open_journal, stack.target
     assert failed_target is not None  # noqa: S101 - a stack that is rolled back had a target
     rollback = Rollback(context, stack, journal)
@@ -45,7 +45,7 @@ def run_rollback(context: Context, stack: Stack, prefix: str, *, reason: str | N
         stack.set_status(f"{prefix}_COMPLETE_CLEANUP_IN_PROGRESS")
     if not failures:
         failures = rollback.clean_up(failed_target)
-        # After an update CloudFormation leaves what it cannot clean up; a stack that was never there must be empty.
+        # After an update CloudFormation leaves resources that it cannot delete; after a create the stack must be empty.
         failures = failures if journal.previous is None else {}
     if failures:
         stack.set_status(f"{prefix}_FAILED", failure_reason(stack, failures))
@@ -56,7 +56,7 @@ def run_rollback(context: Context, stack: Stack, prefix: str, *, reason: str | N
 
 
 class Rollback:
-    """Brings a stack back to the resources of its journal."""
+    """Brings a stack back to the resources that its journal recorded before the failed operation."""
 
     def __init__(self, context: Context, stack: Stack, journal: Journal) -> None:
         self._context = context
@@ -64,7 +64,7 @@ class Rollback:
         self._journal = journal
 
     def restore(self) -> Failures:
-        """Bring every resource of before the operation back to its properties of then."""
+        """Bring every resource that existed before the operation back to the properties that it had."""
         previous = self._journal.previous
         if previous is None:
             return {}
@@ -110,6 +110,6 @@ class Rollback:
                 policy = "Retain" if resource.definition.deletion_policy == "Retain" else "Delete"
                 removals.append((Obsolete(definition=resource.definition, live=resource.live), policy))
         worker = ResourceWorker(self._context, self._stack, self._journal, target.tags)
-        # After a failed create the stack itself is at its end.
+        # After a failed create the stack is not used again, so its deleted resources are listed as ended.
         ended = self._stack.ended if self._journal.previous is None else None
         return delete_in_order(self._context, self._stack, worker, removals, target, ended=ended)

@@ -56,19 +56,19 @@ ACTIONS: Final[dict[str, Callable[[Engine, Mapping[str, Any]], dict[str, Any]]]]
     "UpdateTerminationProtection": operations.update_termination_protection,
     "ValidateTemplate": queries.validate_template,
 }
-# The cdk CLI polls a stack under way every 5 s. A poll is answered when the operation ends, or after this long:
-# a deploy of a second then takes a second, and the CLI's event monitor prints meanwhile.
+# The cdk CLI polls a changing stack every 5 s. The poll is answered when the operation ends, or after HOLD_SECONDS, so
+# that a deploy of 1 s takes 1 s in the CLI too. The CLI's event monitor prints meanwhile.
 HOLD_SECONDS: Final = 20.0
 HOLD_POLL_SECONDS: Final = 0.05
 HELD_CALLER: Final = "aws-cdk"
 
 
 class CloudFormation:
-    """The service, with one engine a region.
+    """The emulated CloudFormation, with one engine per region.
 
     Args:
-        clients: boto3 clients of the front door, with which resources are made.
-        resource_types: resource types; left out, those of AWS that the emulation knows.
+        clients: boto3 clients that call the emulator, by which resources are created.
+        resource_types: the known resource types; left out, custom resources and those of `aws_types`.
     """
 
     def __init__(self, *, clients: Clients, resource_types: ResourceTypes | None = None) -> None:
@@ -85,7 +85,7 @@ class CloudFormation:
         return self._engines[region]
 
     def stop(self) -> None:
-        """End the running operations."""
+        """End the long waits of the running operations."""
         for engine in self._engines.values():
             engine.stop()
 
@@ -117,7 +117,7 @@ def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Respon
 
 
 async def _hold(engine: Engine, arguments: Mapping[str, Any]) -> None:
-    """Wait while the requested stack is changing."""
+    """Wait while an operation on the requested stack runs, at most HOLD_SECONDS."""
     stack = find_stack(engine.context, str(arguments.get("StackName", "")))
     waited = 0.0
     while stack is not None and not stack.settled.is_set() and waited < HOLD_SECONDS:

@@ -1,4 +1,4 @@
-"""The state of the engine: stacks, their resources, events and change sets."""
+"""The state of the CloudFormation engine: stacks, their resources, events and change sets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REVIEW: Final = "REVIEW_IN_PROGRESS"
 
 
 def now() -> datetime:
-    """Return the time for events and answers, in UTC."""
+    """Return the present time in UTC, for events and answers."""
     return datetime.now(tz=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """A resource as it exists: the properties that it was given and the attributes that it has."""
+    """An existing physical resource: the properties that it was given and the attributes that it has."""
 
     type: str
     physical_id: str
@@ -39,13 +39,13 @@ class StackResource:
     """A resource of a stack.
 
     Args:
-        definition: its entry in the template.
-        status: its last status.
-        reason: why it has that status.
-        physical_id: its id, which may be known before it is complete.
-        live: what exists; None until something does.
-        attempted: the properties of an update that failed, and so may be in force partly or wholly.
-        updated: when the status was reached.
+        definition: the resource's entry in the template.
+        status: the resource's last status.
+        reason: the reason of the status.
+        physical_id: the id of the physical resource, which may be known before the resource is complete.
+        live: the existing physical resource; None until there is one.
+        attempted: the properties of a failed update, which may be in force partly or wholly.
+        updated: the time at which the resource reached the status.
     """
 
     definition: ResourceDefinition
@@ -59,7 +59,7 @@ class StackResource:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One line of a stack's history."""
+    """One event of a stack: a status that the stack or one of its resources has reached."""
 
     event_id: str
     logical_id: str
@@ -83,7 +83,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Obsolete:
-    """A physical resource that was replaced, and waits for the clean-up."""
+    """A physical resource that its stack no longer uses, and that a clean-up is to delete or retain."""
 
     definition: ResourceDefinition
     live: Live
@@ -91,15 +91,15 @@ class Obsolete:
 
 @dataclass(kw_only=True)
 class Journal:
-    """The record that a rollback of the operation under way goes by.
+    """The record of a running operation, from which a rollback restores the stack.
 
     Args:
-        previous: the target of the stack before the operation; None when it is being created.
-        before: its resources before the operation, by logical id.
-        definitions: their definitions before the operation.
+        previous: the target of the stack before the operation; None when the stack is being created.
+        before: the stack's existing resources before the operation, by logical id.
+        definitions: the resources' definitions before the operation, by logical id.
         obsolete: the resources that the operation replaced.
         discarded: the resources that the operation made and its rollback replaced again.
-        updated: logical ids of the resources whose update in place was begun.
+        updated: the logical ids of the resources whose update in place was begun.
     """
 
     previous: Target | None
@@ -112,7 +112,7 @@ class Journal:
 
 @dataclass(kw_only=True)
 class ChangeSet:
-    """A change set: a target that is planned, and may be executed once."""
+    """A change set: a planned target of a stack, which may be executed once."""
 
     arn: str
     name: str
@@ -128,7 +128,7 @@ class ChangeSet:
 
 @dataclass(kw_only=True)
 class Stack:
-    """One stack. Its operations run one at a time; `settled` is set while none is under way.
+    """One stack. Its operations run one at a time; `settled` is set while no operation runs.
 
     `ended` holds the resources that were deleted or retained with the stack: CloudFormation still lists them.
     """
@@ -157,12 +157,12 @@ class Stack:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
-        """Settle a new stack: nothing is under way."""
+        """Set `settled`, since no operation on a new stack runs."""
         self.settled.set()
 
     @property
     def open_journal(self) -> Journal:
-        """The journal of the operation that is under way; every operation but a deletion keeps one."""
+        """The journal of the running operation; every operation but a deletion has a journal."""
         assert self.journal is not None  # noqa: S101 - see above
         return self.journal
 
@@ -172,14 +172,14 @@ class Stack:
         return {o["ExportName"]: o["OutputValue"] for o in self.outputs if "ExportName" in o}
 
     def set_status(self, status: str, reason: str | None = None) -> None:
-        """Move the stack itself to a status, and write that into its history."""
+        """Set the status of the stack itself, and add an event for the status."""
         self.status, self.reason = status, reason
         self._add_event(self.name, self.arn, STACK_TYPE, status, reason, None)
 
     def set_resource_status(
         self, resource: StackResource, status: str, reason: str | None = None, *, properties: str | None = None
     ) -> None:
-        """Move a resource to a status, and write that into the history."""
+        """Set the status of a resource, and add an event for the status to the stack."""
         resource.status, resource.reason, resource.updated = status, reason, now()
         definition = resource.definition
         self._add_event(definition.logical_id, resource.physical_id or "", definition.type, status, reason, properties)
@@ -188,7 +188,7 @@ class Stack:
         self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str | None, properties: str | None
     ) -> None:
         with self._lock:
-            # Answers carry milliseconds, and the cdk CLI sorts by them: no two events of a stack may share one.
+            # Answers carry milliseconds, and the cdk CLI sorts events by time: no two may have the same millisecond.
             stamp = now()
             if self.events:
                 stamp = max(stamp, self.events[-1].timestamp + timedelta(milliseconds=1))

@@ -1,7 +1,7 @@
 """Templates: read JSON and YAML from a body or from S3, check their form, and give parameters their values.
 
-The YAML short forms (`!Ref`, `!Sub`, `!GetAtt A.B` …) become the long ones, so that the rest knows one spelling
-(AWS: CloudFormation user guide, "Intrinsic function reference").
+YAML short forms (`!Ref`, `!Sub`, `!GetAtt A.B` …) become the long forms, so that the other modules handle one spelling
+only (AWS: CloudFormation user guide, "Intrinsic function reference").
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLICIES: Final = ("Delete", "Retain", "RetainExceptOnCreate")
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceDefinition:
-    """One entry of a template's Resources, with its intrinsics unresolved."""
+    """One entry of a template's Resources, with unresolved intrinsic functions."""
 
     logical_id: str
     type: str
@@ -68,7 +68,7 @@ class Template:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with CloudFormation's tags. `2012-10-17` stays text: policies' versions are no dates."""
+    """A YAML loader for CloudFormation's tags. `2012-10-17` stays text, since a policy's version is not a date."""
 
 
 def _short_form(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def parse_template(body: str) -> Template:
     """Read a template and check its form.
 
     Raises:
-        ValidationError: it is neither JSON nor YAML, or a section or a resource is malformed.
+        ValidationError: the text is neither JSON nor YAML, or a section or a resource is malformed.
     """
     document = _read(body)
     unknown = sorted(set(document) - SECTIONS)
@@ -160,7 +160,7 @@ def _policy(logical_id: str, entry: Mapping[str, Any], key: str) -> str:
 
 
 def _check_names(template: Template) -> None:
-    """Check that every condition and every DependsOn that is named exists."""
+    """Check that every condition and every DependsOn that a resource names exists in the template."""
     conditions = template.section("Conditions")
     for definition in template.resources.values():
         if definition.condition is not None and definition.condition not in conditions:
@@ -184,7 +184,7 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
     """Return the text of the template that a request names.
 
     Raises:
-        ValidationError: it names none, or the object cannot be read.
+        ValidationError: the request names no template, or the S3 object cannot be read.
     """
     if request.get("TemplateBody"):
         return str(request["TemplateBody"])
@@ -201,11 +201,11 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
 def s3_location(url: str) -> tuple[str, str]:
     """Return bucket and key of an S3 URL.
 
-    `https://BUCKET.s3.REGION.amazonaws.com/KEY`, `https://s3.REGION.amazonaws.com/BUCKET/KEY`, and an address of this
-    machine, `http://127.0.0.1:PORT/BUCKET/KEY`, which is what AWS_ENDPOINT_URL makes of them.
+    The URL is `https://BUCKET.s3.REGION.amazonaws.com/KEY`, `https://s3.REGION.amazonaws.com/BUCKET/KEY`, or with
+    AWS_ENDPOINT_URL set an address of this machine, `http://127.0.0.1:PORT/BUCKET/KEY`.
 
     Raises:
-        ValidationError: it is none of these.
+        ValidationError: the URL has another form.
     """
     parts = urlsplit(url)
     host, path = parts.hostname or "", unquote(parts.path.lstrip("/"))
@@ -243,7 +243,7 @@ class Parameter:
     no_echo: bool
 
     def described(self) -> dict[str, str]:
-        """Return the entry of DescribeStacks; a NoEcho value is masked."""
+        """Return the parameter's entry in DescribeStacks; the value of a NoEcho parameter is masked."""
         entry = {"ParameterKey": self.key, "ParameterValue": HIDDEN if self.no_echo else self.given}
         if self.is_ssm:
             entry["ResolvedValue"] = HIDDEN if self.no_echo else _joined(self.value)
@@ -256,7 +256,7 @@ def resolve_parameters(
     previous: Mapping[str, Parameter],
     lookup_ssm: Callable[[str], str],
 ) -> dict[str, Parameter]:
-    """Bring together what was passed, what the stack had before and the template's defaults.
+    """Return a stack's parameters from the request, the stack's previous values and the template's defaults.
 
     Args:
         template: the template with its Parameters.
@@ -265,7 +265,7 @@ def resolve_parameters(
         lookup_ssm: reads an SSM parameter, for parameters of type `AWS::SSM::Parameter::Value<…>`.
 
     Raises:
-        ValidationError: one is unknown, missing or not allowed; the text names it.
+        ValidationError: a parameter is unknown, missing or not allowed; the text names the parameter.
     """
     declared = template.section("Parameters")
     passed = {entry["ParameterKey"]: _passed(entry, previous) for entry in given}

@@ -1,7 +1,7 @@
-"""Metric alarms for evaluation: the rule, the metrics and expressions that they read, their state.
+"""Metric alarms for evaluation: their rule, the metrics and expressions that they read, and their state.
 
 CloudWatch reads more periods than it evaluates, so that late data do not count as missing; the tables of the user
-guide ("Configuring how CloudWatch alarms treat missing data") show two more.
+guide ("Configuring how CloudWatch alarms treat missing data") show two additional periods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The threshold, how many of how many periods must breach it for an alarm, and what missing data count as."""
+    """An alarm's rule: the alarm goes to ALARM if `to_alarm` of `periods` periods breach the threshold.
+
+    `missing` is the alarm's TreatMissingData.
+    """
 
     comparison: str
     threshold: float
@@ -74,9 +77,9 @@ class Evaluation:
     """The outcome of one evaluation.
 
     Args:
-        state: the state that the data give the alarm; None where it keeps the one it has.
+        state: the state that the data give the alarm; None if the alarm keeps its state.
         values: the values that were evaluated, the newest last.
-        missing: how many of the evaluated periods had none.
+        missing: the number of evaluated periods without a value.
         stale: whether the newest period has no data.
     """
 
@@ -91,15 +94,15 @@ class Alarm:
     """A metric alarm.
 
     Args:
-        described: the alarm as DescribeAlarms has it.
-        rule: gives the data a state.
-        queries: the metrics that it reads, by id.
-        expressions: its metric math, by id.
+        described: the alarm's entry in DescribeAlarms.
+        rule: decides the alarm's state from the data.
+        queries: the metrics that the alarm reads, by id.
+        expressions: the alarm's metric math, by id.
         result: the id of the query or expression whose values are evaluated.
-        state: its state now.
-        evaluated_step: the number of the step at which it was evaluated last.
+        state: the alarm's present state.
+        evaluated_step: the clock's time of the last evaluation, in whole units of `step`.
         last: the last evaluation.
-        acted: the clock's time at which a scaling policy was triggered last.
+        acted: the clock's time in seconds at which the alarm triggered a scaling policy last.
     """
 
     described: Mapping[str, Any]
@@ -124,15 +127,15 @@ class Alarm:
 
     @property
     def step(self) -> int:
-        """The seconds between two evaluations: ten for short periods, else a minute."""
+        """The seconds between two evaluations: 10 for periods under 60 s, else 60."""
         return FINE if self.period < COARSE else COARSE
 
     def actions(self, state: State) -> list[str]:
-        """List the actions for entering a state; none while actions are switched off."""
+        """Return the actions that the alarm has for a state; none while the alarm's actions are disabled."""
         return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
 
     def data(self, metrics: MetricStore, end: float) -> list[float | None]:
-        """Read the values of the periods up to `end`, the newest last; None for a period without data."""
+        """Return the alarm's value for each period up to the time `end`, the newest last; None without data."""
         count = self.rule.periods + LOOKED_BACK_MORE
         starts = [end - self.period * (count - index) for index in range(count)]
         series = {name: self._read(metrics, query, starts) for name, query in self.queries.items()}
@@ -141,7 +144,7 @@ class Alarm:
         return series[self.result]
 
     def has_few_samples(self, metrics: MetricStore, end: float) -> bool:
-        """Return True if the percentile has too few samples, and the alarm ignores such samples."""
+        """Return True if the alarm's percentile has too few samples, and the alarm is set to ignore such periods."""
         if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
             return False
         query = self.queries.get(self.result)
@@ -158,7 +161,7 @@ class Alarm:
 
     @functools.cached_property
     def _order(self) -> list[str]:
-        """The expressions, each after those that it refers to; CloudWatch rejects circles."""
+        """The ids of the expressions, each after the expressions that it refers to; CloudWatch rejects circles."""
         done: list[str] = []
         seen: set[str] = set()
 
@@ -175,10 +178,10 @@ class Alarm:
 
 
 def parse_alarm(described: Mapping[str, Any]) -> Alarm:
-    """Parse an alarm as DescribeAlarms has it.
+    """Parse an alarm from its entry in DescribeAlarms.
 
     Raises:
-        NotEmulated: it is on metric math, a statistic or a kind of threshold that the emulation lacks.
+        NotEmulated: the alarm has metric math, a statistic or a kind of threshold that the emulation lacks.
     """
     if (comparison := described["ComparisonOperator"]) not in COMPARISONS:
         raise NotEmulated(f"ComparisonOperator {comparison} is not part of this emulation")

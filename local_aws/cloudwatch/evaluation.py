@@ -1,4 +1,4 @@
-"""Evaluate alarms and carry out their actions; moto stores alarms, and SetAlarmState sets their states."""
+"""Evaluate alarms and carry out their actions; moto stores the alarms, whose states are set with SetAlarmState."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# moto's reason of an alarm that was put and not set since.
+# moto's StateReason of an alarm whose state has not been set since PutMetricAlarm.
 _FRESH: Final = "Unchecked: Initial alarm creation"
 _SNS, _POLICY = ":sns:", ":scalingPolicy:"
 
 
 def evaluate(rule: Rule, data: Sequence[float | None]) -> Evaluation:
-    """Evaluate data: one value per period, the newest last, `LOOKED_BACK_MORE` more than the rule counts.
+    """Evaluate an alarm's data, one value per period with the newest last.
 
-    A period without data among the evaluated ones is made up for by an older one with data, and only if those do not
-    suffice by the alarm's treatment of missing data.
+    The data have `LOOKED_BACK_MORE` periods more than the rule counts. An older period with data replaces a period
+    without data. If there are too few periods with data, the alarm's TreatMissingData counts.
     """
     stale = data[-1] is None
     there = [value for value in data if value is not None]
@@ -58,14 +58,14 @@ def _with_gaps(rule: Rule, data: Sequence[float | None], there: Sequence[float])
 
 
 def _by_treatment(rule: Rule, data: Sequence[float | None], *, fine: int) -> State | None:
-    """Return the state where the missing data decide; `fine` of those that are there do not breach."""
+    """Return the state that TreatMissingData gives; `fine` is the number of values that do not breach."""
     if rule.missing == "breaching":
         return "ALARM"
     if rule.missing == "notBreaching" or fine:
         return "OK"
     if rule.missing == "ignore":
         return None
-    # All that is there breaches. It is an alarm once the first of it is old enough, since nothing has contradicted it.
+    # All values breach. The state is ALARM once the oldest value is old enough, since no value has contradicted it.
     first = next((index for index, value in enumerate(data) if value is not None), None)
     if first is None:
         return "INSUFFICIENT_DATA"
@@ -76,10 +76,10 @@ class AlarmEvaluator:
     """Evaluates all metric alarms of the account.
 
     Args:
-        metrics: the metrics.
-        clock: what periods go by.
-        account: for messages.
-        clients: of CloudWatch and SNS.
+        metrics: the values of all metrics.
+        clock: the clock of the alarms' periods.
+        account: the account and region that messages name.
+        clients: the clients of CloudWatch and SNS.
         wake: called when alarms have been changed, so that the background loop calls `refresh`.
     """
 
@@ -97,12 +97,12 @@ class AlarmEvaluator:
         self._lock = asyncio.Lock()
 
     def mark_changed(self) -> None:
-        """Have the alarms read again before they are evaluated next."""
+        """Mark the alarms as changed, so that they are read again before the next evaluation."""
         self._changed = True
         self._wake()
 
     def state(self, name: str) -> State | None:
-        """Return the state of an alarm; None if there is none of that name, or none that can be evaluated."""
+        """Return the state of an alarm; None if the alarm does not exist or cannot be evaluated."""
         return None if (alarm := self._alarms.get(name)) is None else alarm.state
 
     def in_alarm(self, names: Iterable[str]) -> list[str]:
@@ -110,13 +110,13 @@ class AlarmEvaluator:
         return [name for name in names if self.state(name) == "ALARM"]
 
     def next_due(self) -> float | None:
-        """Return the clock's time at which an alarm is to be evaluated next; None without alarms."""
+        """Return the clock's time in seconds at which an alarm is to be evaluated next; None without alarms."""
         if self._changed:
             return self._clock.now()
         return min(((alarm.evaluated_step + 1) * alarm.step for alarm in self._alarms.values()), default=None)
 
     async def refresh(self) -> None:
-        """Read the alarms that CloudWatch has, if something has changed."""
+        """Read the alarms from CloudWatch again, if they are marked as changed."""
         async with self._lock:
             if not self._changed:
                 return
@@ -127,7 +127,7 @@ class AlarmEvaluator:
                 await self._take_over(one, former.get(one["AlarmName"]))
 
     async def evaluate(self) -> list[AlarmTrigger]:
-        """Evaluate the alarms that are due and notify topics; the triggers of scaling policies are returned."""
+        """Evaluate the alarms that are due, notify SNS topics, and return the triggers of scaling policies."""
         async with self._lock:
             triggers = []
             for alarm, old, reason in self._set_by_hand:
@@ -176,7 +176,7 @@ class AlarmEvaluator:
         return await self._enter(alarm, old, reason)
 
     async def _set_state(self, name: str, state: State, reason: str, data: str) -> bool:
-        """Set the state in CloudWatch and return True if the alarm still exists."""
+        """Set the state of an alarm in CloudWatch, and return True if the alarm still exists."""
         try:
             await self._clients.run(
                 lambda: self._clients.cloudwatch().set_alarm_state(
@@ -189,7 +189,7 @@ class AlarmEvaluator:
         return True
 
     async def _enter(self, alarm: Alarm, old: State, reason: str) -> list[AlarmTrigger]:
-        """Carry out the actions of an alarm that has entered its state."""
+        """Notify the topics of an alarm that has just entered its state, and return its triggers of policies."""
         for action in alarm.actions(alarm.state):
             if _SNS in action:
                 await self._publish(action, alarm, old, reason)
@@ -199,8 +199,9 @@ class AlarmEvaluator:
 
     def _triggers(self, alarm: Alarm, now: float, *, first: bool = False) -> list[AlarmTrigger]:
         last = alarm.last
-        # A state that only older data hold up triggers nothing again: on the service what the first trigger began would
-        # still go on, and here a capacity that came up within seconds would be raised twice for one call.
+        # A state that rests on older data only does not trigger policies again. On AWS the scaling that the first
+        # trigger began would still be in progress. Here the new capacity is there within seconds, and would be raised
+        # twice for one call.
         held_up = bool(last.values) and last.stale
         if not first and (held_up or now < alarm.acted + ALARM_REPEAT_S):
             return []

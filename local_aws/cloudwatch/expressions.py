@@ -47,7 +47,7 @@ def parse(expression: str) -> ast.expr:
     """Parse and check an expression.
 
     Raises:
-        NotEmulated: it is not arithmetic, or uses an unsupported function.
+        NotEmulated: the expression is not arithmetic, or uses an unsupported function.
     """
     # `^` has another meaning in Python, which uses `**` for powers.
     try:
@@ -63,10 +63,10 @@ def parse(expression: str) -> ast.expr:
 
 
 def values_of(tree: ast.expr, series: Mapping[str, Series], length: int) -> Series:
-    """Evaluate a checked expression for each of `length` periods, with `series` by id.
+    """Evaluate a checked expression for each of `length` periods; `series` has the values of the ids.
 
     Raises:
-        NotEmulated: an id has no query.
+        NotEmulated: the expression refers to an id that `series` lacks.
     """
 
     def work_out(part: ast.expr) -> Series:
@@ -127,7 +127,7 @@ def _combined(function: Callable[[float, float], float], left: Series, right: Se
             value = function(first, second)
         except (ZeroDivisionError, OverflowError):
             return None
-        # The root of a negative number is a complex one.
+        # In Python a root of a negative number is a complex number.
         return None if isinstance(value, complex) or not math.isfinite(value) else float(value)
 
     return [one(first, second) for first, second in zip(left, right, strict=True)]
@@ -140,7 +140,7 @@ def _of_all(function: Callable[[list[float]], float], series: list[Series]) -> S
 
 
 def _fill(series: Series, fillings: Series) -> Series:
-    """Fill the gaps of a series; one without a single value stays without."""
+    """Fill the missing values of a series; a series without any value stays as it is."""
     if all(value is None for value in series):
         return series
     return [filling if value is None else value for value, filling in zip(series, fillings, strict=True)]

@@ -1,8 +1,8 @@
 """The values of metrics over time, for any statistic of any period.
 
-CloudWatch keeps values of high resolution for 3 hours and those of a minute for 15 days (user guide: "Metrics
-retention"); here the latter are kept for 7 days, which is as far as an alarm can look back. 10 s is the shortest
-period of an alarm, so values that lie closer together share one statistic set.
+CloudWatch keeps values of high resolution for 3 hours and values per minute for 15 days (user guide: "Metrics
+retention"). This store keeps values per minute for 7 days, which is as far as an alarm can look back. The shortest
+period of an alarm is 10 s, so all values of high resolution in 10 s share one statistic set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FINE: Final = 10
 COARSE: Final = 60
 _FINE_KEPT: Final = 3 * 3600
 _KEPT: Final = 7 * 86400
-# Three digits keep values within half a hundredth, and the different values of a minute few.
+# Values are counted with three significant digits: exact to 0.5 %, with few different values per minute.
 _DIGITS: Final = 3
 
 
@@ -37,15 +37,15 @@ class Metric:
 
     @classmethod
     def of(cls, namespace: str, name: str, dimensions: Iterable[tuple[str, str]]) -> Metric:
-        """Return the metric with these dimensions, in whatever order they are given."""
+        """Return the metric with the given dimensions, in any order."""
         return cls(namespace, name, tuple(sorted(dimensions)))
 
 
 @dataclass(slots=True)
 class StatisticSet:
-    """The statistics of one interval.
+    """The statistics of one metric in one interval.
 
-    `values` counts the samples by value; it lacks those of which callers put a statistic set only.
+    `values` counts the samples by value. It lacks samples that callers put as a statistic set only.
     """
 
     count: float = 0.0
@@ -60,19 +60,19 @@ class StatisticSet:
         self.values[float(f"{value:.{_DIGITS}g}")] += times
 
     def add_set(self, *, count: float, total: float, minimum: float, maximum: float) -> None:
-        """Add a statistic set that a caller put; its single values are known where they are all equal."""
+        """Add a statistic set that a caller put; its single values are known only if they are all equal."""
         self._include(count, total, minimum, maximum)
         if minimum == maximum:
             self.values[minimum] += count
 
     def merge(self, other: StatisticSet) -> None:
-        """Add the values of another interval."""
+        """Add the statistics of another interval."""
         self._include(other.count, other.total, other.minimum, other.maximum)
         for value, times in other.values.items():
             self.values[value] += times
 
     def statistic(self, name: str) -> float | None:
-        """Return a statistic by CloudWatch's name, such as Average or p99; None where it is not known."""
+        """Return a statistic by CloudWatch's name, such as Average or p99; None if the statistic is not known."""
         if name.startswith("p"):
             return self._percentile(float(name[1:]))
         known = {
@@ -104,14 +104,14 @@ class StatisticSet:
 
 
 class MetricSeries:
-    """One metric's values: per 10 s where they are of high resolution and young, else per minute."""
+    """One metric's values in one unit: per 10 s for values of high resolution of the last 3 hours, else per minute."""
 
     def __init__(self) -> None:
         self._fine: dict[int, StatisticSet] = {}
         self._coarse: dict[int, StatisticSet] = {}
 
     def at(self, time: float, *, fine: bool) -> StatisticSet:
-        """Return the statistics of the interval that a time belongs to, to add values to them."""
+        """Return the statistics of the interval that contains a time in seconds, so that values can be added."""
         width, intervals = (FINE, self._fine) if fine else (COARSE, self._coarse)
         start = int(time // width) * width
         if (found := intervals.get(start)) is None:
@@ -120,14 +120,14 @@ class MetricSeries:
         return found
 
     def within(self, start: float, end: float) -> Iterator[StatisticSet]:
-        """Return the statistics of the intervals that begin in a span of time."""
+        """Yield the statistics of the intervals that begin from `start` until before `end`, in seconds."""
         for intervals, width in ((self._fine, FINE), (self._coarse, COARSE)):
             for begin in range(math.ceil(start / width) * width, math.ceil(end), width):
                 if (found := intervals.get(begin)) is not None:
                     yield found
 
     def _age(self, now: int) -> None:
-        """Merge old values into minutes, and drop expired ones."""
+        """Merge intervals of 10 s older than 3 hours into minutes, and drop minutes older than 7 days."""
         for start in _older(self._fine, now - _FINE_KEPT):
             minute = start // COARSE * COARSE
             self._coarse.setdefault(minute, StatisticSet()).merge(self._fine.pop(start))
@@ -136,7 +136,7 @@ class MetricSeries:
 
 
 class MetricStore:
-    """All metrics, by the time of a clock."""
+    """The values of all metrics, by the time of a clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -144,18 +144,18 @@ class MetricStore:
         self._named: dict[tuple[str, str, Dimensions], Metric] = {}
 
     def record(self, key: tuple[str, str, Dimensions], unit: str, value: float, *, fine: bool) -> None:
-        """Record a value that was measured now: namespace, name and dimensions; `fine` for one of high resolution."""
+        """Record a value measured now; `key` is namespace, name and dimensions, `fine` means high resolution."""
         if (metric := self._named.get(key)) is None:
             metric = self._named[key] = Metric.of(*key)
         self.at(metric, unit, self._clock.now(), fine=fine).add(value)
 
     def at(self, metric: Metric, unit: str, time: float, *, fine: bool) -> StatisticSet:
-        """Return a metric's statistics at a time of the clock, to add values to them."""
+        """Return a metric's statistics at a time of the clock in seconds, so that values can be added."""
         series = self._series.setdefault(metric, {}).setdefault(unit, MetricSeries())
         return series.at(time, fine=fine)
 
     def between(self, metric: Metric, unit: str | None, start: float, end: float) -> StatisticSet | None:
-        """Merge the values from `start` until before `end`, in one unit or (None) in any; None without a value."""
+        """Merge a metric's values from `start` until before `end`, in one unit or all (None); None without values."""
         by_unit: Mapping[str, MetricSeries] = self._series.get(metric, {})
         found = [
             statistics
@@ -172,7 +172,7 @@ class MetricStore:
 
 
 def _older(intervals: Mapping[int, StatisticSet], limit: int) -> list[int]:
-    """Return the starts before a limit; they mostly stand in order, so the search ends at the first that is not."""
+    """Return the starts of intervals before a limit; they are mostly in order, so the search ends at a later start."""
     old = []
     for start in intervals:
         if start >= limit:

@@ -1,6 +1,6 @@
 """The texts of a state change of an alarm: the state reason, and the message to an SNS topic.
 
-The members of the message are those of CloudWatch's own (user guide: "Notifying users on alarm changes").
+The message has the members of CloudWatch's own message (user guide: "Notifying users on alarm changes").
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def reason_of(alarm: Alarm, evaluation: Evaluation, state: State) -> str:
 
 
 def reason_data(alarm: Alarm, evaluation: Evaluation) -> str:
-    """Render the reason for programs, as JSON."""
+    """Return the StateReasonData of an alarm: the reason of its state as JSON, for programs."""
     members = {
         "version": "1.0",
         "queryDate": _stamp(),
@@ -61,7 +61,7 @@ def reason_data(alarm: Alarm, evaluation: Evaluation) -> str:
 
 
 def subject(alarm: Alarm, region: str) -> str:
-    """Write the subject of an e-mail about the alarm."""
+    """Write the subject of an e-mail about the alarm's state."""
     return f'{alarm.state}: "{alarm.name}" in {region}'[:_SUBJECT_LIMIT]
 
 

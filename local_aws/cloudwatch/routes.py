@@ -1,4 +1,4 @@
-"""The HTTP interface of CloudWatch: moto answers, this package records the values and evaluates the alarms.
+"""The HTTP interface of CloudWatch: moto answers the requests, this package records values and evaluates alarms.
 
 Composite alarms are rejected, because they are not evaluated.
 """
@@ -45,12 +45,12 @@ class CloudWatch:
     Without alarms nothing runs in the background.
 
     Args:
-        moto: keeps the alarms and answers.
-        endpoint_url: returns the address of the other services; called at first use.
-        account: for messages.
-        clock: the clock of periods.
-        metrics: the metrics; values that callers put are added to it.
-        act: carries out the actions of alarms that are scaling policies.
+        moto: moto's application, which keeps the alarms and answers the requests.
+        endpoint_url: returns the emulator's URL, where the other services are; called at first use.
+        account: the account and region that messages name.
+        clock: the clock of the alarms' periods.
+        metrics: the values of all metrics; values of PutMetricData are added to them.
+        act: carries out the alarms' actions that are scaling policies.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CloudWatch:
         await self._act(await self._alarms.evaluate())
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request of the CloudWatch API."""
         headers, body = Headers(scope=scope), await read_body(receive)
         plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
         action = _action(headers, plain)
@@ -102,13 +102,13 @@ class CloudWatch:
             return
         answer = await capture(self._moto, scope, body)
         if answer.status_code < _FIRST_ERROR:
-            # SageMaker's own values were recorded one by one, before they were summed up for this request.
+            # The emulated SageMaker's values were recorded one by one, before they were summed up for this request.
             if action == "PutMetricData" and MARK not in headers.get("user-agent", ""):
                 self._record(_members(headers, plain))
             elif action in _CHANGES:
                 self._alarms.mark_changed()
                 if action == _PUTS:
-                    # An alarm starts in INSUFFICIENT_DATA, and a changed one keeps its state: moto sets OK.
+                    # A new alarm starts in INSUFFICIENT_DATA, a changed alarm keeps its state; moto sets both to OK.
                     await self._alarms.refresh()
         await answer(scope, replay(b""), send)
 
@@ -148,7 +148,7 @@ def _add(statistics: StatisticSet, datum: Mapping[str, Any]) -> None:
 
 
 def _action(headers: Mapping[str, str], body: bytes) -> str:
-    """Read the operation of a request, in JSON or as a form, as both kinds of SDK send it."""
+    """Return the operation of a request: SDKs name it in a header of a JSON request, or in the body of a form."""
     if target := headers.get("x-amz-target"):
         return target.rpartition(".")[2]
     return parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]

@@ -2,9 +2,10 @@
 
     python bootstrap.py HANDLER RESULT_FD < request
 
-The first line of standard input is the request: `{"event", "request_id", "function_arn", "deadline"}`. The pipe stays
-open; when it closes, the server has ended, and this process ends too. The result is written to the file descriptor
-RESULT_FD, so that output of the handler cannot damage it.
+The first line of standard input is the request: `{"event", "request_id", "function_arn", "deadline"}`, with the
+deadline in seconds since 1970. The pipe of standard input stays open; when it closes, the server has ended, and this
+process ends too. The result is written to the file descriptor RESULT_FD, so that output of the handler cannot damage
+the result.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ def _run(handler: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the request, run the handler, write the result."""
+    """Read the request from standard input, run the handler, and write the result to RESULT_FD."""
     if len(sys.argv) != 3:  # noqa: PLR2004 - program, handler, descriptor
         sys.exit(USAGE_EXIT)
     handler, result_fd = sys.argv[1], int(sys.argv[2])
-    # The function's own folder comes first, and this program's must not be importable.
+    # The function's folder takes the place of this program's folder, whose modules must not be importable.
     sys.path[0] = os.environ["LAMBDA_TASK_ROOT"]
     request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -83,7 +84,7 @@ def main() -> None:
     sys.stderr.flush()
     with os.fdopen(result_fd, "w") as result:
         json.dump(outcome, result)
-    # Threads that a handler left behind end with it, as they freeze in Lambda.
+    # Threads that a handler left behind end with the process, as they freeze in Lambda.
     os._exit(0)
 
 

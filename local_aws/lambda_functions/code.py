@@ -1,4 +1,4 @@
-"""The code of functions: fetched once when a function is created or changed, and unpacked into the state folder."""
+"""The code of Lambda functions, fetched when a function is created or changed, and unpacked into the state folder."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ class CodeStore:
     """Keeps the unpacked code of all functions.
 
     Args:
-        folder: where it is unpacked; one sub-folder for each content.
-        clients: boto3 clients of the front door, for code in S3.
+        folder: the folder for unpacked code, with one sub-folder for each content.
+        clients: boto3 clients that call the emulator, for code in S3.
     """
 
     def __init__(self, folder: Path, clients: Clients) -> None:
         self._folder = folder
         self._clients = clients
         self._by_function: dict[tuple[str, str], Path] = {}
-        # Stacks that are deployed at once make functions of one content at once.
+        # Stacks that are deployed at the same time may create functions of the same content at the same time.
         self._unpacking = threading.Lock()
 
     def unpack(self, region: str, code: Mapping[str, Any]) -> Path:
-        """Fetch and unpack code, for no function yet; `bind` gives it to one when the API has taken the function.
+        """Fetch and unpack code and return its folder; `bind` gives the folder to a function that moto has accepted.
 
         Args:
             region: the function's region.
             code: the API's `Code`: `ZipFile` (base64) or `S3Bucket` and `S3Key`.
 
         Raises:
-            CodeError: it cannot be read or is not a safe zip file.
+            CodeError: the code cannot be read or is not a safe zip file.
         """
         data = self._fetch(region, code)
         with self._unpacking:
             return self._unpacked(data)
 
     def bind(self, region: str, name: str, folder: Path) -> None:
-        """Let a function run from a folder that `unpack` made; its former folder goes when no other function has it."""
+        """Let a function run from a folder of `unpack`; its former folder is deleted if no other function uses it."""
         self.remove(region, name, keep=folder)
         self._by_function[region, name] = folder
 
@@ -68,7 +68,7 @@ class CodeStore:
         return self._by_function.get((region, name))
 
     def remove(self, region: str, name: str, *, keep: Path | None = None) -> None:
-        """Forget a function; its folder goes when no other function has the same code, unless it is `keep`."""
+        """Forget a function; its folder is deleted unless another function has the same code or it is `keep`."""
         folder = self._by_function.pop((region, name), None)
         if folder is not None and folder != keep and folder not in self._by_function.values():
             shutil.rmtree(folder, ignore_errors=True)
@@ -102,10 +102,10 @@ class CodeStore:
 
 
 def _check_members(archive: zipfile.ZipFile) -> None:
-    """Reject members that would leave the folder, and archives too large to be a function.
+    """Reject a zip archive with members outside of its folder, or with more bytes than a function may have.
 
     Raises:
-        CodeError: names the member or the size.
+        CodeError: the archive is rejected; the text names the member or the size.
     """
     total = sum(member.file_size for member in archive.infolist())
     if total > UNPACKED_LIMIT_BYTES:

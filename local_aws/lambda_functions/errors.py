@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 
 class CodeError(Exception):
-    """The code cannot be fetched or unpacked; the text contains the reason."""
+    """The code of a function cannot be fetched or unpacked; the text contains the reason."""
 
 
 def lambda_error(code: str, message: str, *, status: int = 400) -> Response:

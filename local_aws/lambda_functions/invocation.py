@@ -1,4 +1,4 @@
-"""Invoke functions: a fresh process from the function's own folder, with Lambda's environment, time limit and log.
+"""Invoke functions, each in a new process in the function's folder, with Lambda's environment, time limit and log.
 
 Differences from Lambda: every invocation is a cold start, and the memory limit is in the context but not enforced.
 The lines that a function prints go to its log group.
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.py")
-# The variables of the server's environment that a handler may see; the rest would leak this machine's set-up into it.
+# The variables of the server's environment that a handler may see; others would leak this machine's set-up to it.
 PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
 EXIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSpec:
-    """The part of a function's configuration that an invocation needs; `key` is its role's."""
+    """The part of a function's configuration that an invocation needs; `key` is the access key of its role."""
 
     name: str
     arn: str
@@ -53,7 +53,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class InvocationResult:
-    """The end of an invocation: the payload to answer with, whether it is an error, and the printed lines."""
+    """The result of an invocation: the payload of the answer, whether it is an error, and the lines of the log."""
 
     payload: bytes
     failed: bool
@@ -62,10 +62,10 @@ class InvocationResult:
 
 
 class Invoker:
-    """Starts handler processes, and ends them all on `stop`.
+    """Starts processes of handlers, and ends the running processes on `stop`.
 
     Args:
-        endpoint_url: the front door's address, which the handler's SDK is pointed at.
+        endpoint_url: the emulator's URL, which the handler's SDK is to call.
     """
 
     def __init__(self, endpoint_url: str) -> None:
@@ -140,7 +140,10 @@ class Invoker:
         return process
 
     def _environment(self, spec: FunctionSpec, stream: str) -> dict[str, str]:
-        """Return the function's variables below Lambda's reserved ones (developer guide, "environment variables")."""
+        """Return a handler's environment: Lambda's reserved variables win over the function's own variables.
+
+        AWS: Lambda developer guide, "environment variables".
+        """
         return {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -162,12 +165,12 @@ class Invoker:
 
     @property
     def running(self) -> int:
-        """The number of handlers that run now."""
+        """The number of handlers' processes that run now."""
         with self._lock:
             return len(self._running)
 
     def stop(self) -> None:
-        """End every handler that runs."""
+        """End the process of every running handler."""
         with self._lock:
             running = list(self._running)
         for process in running:
@@ -175,9 +178,9 @@ class Invoker:
 
 
 def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds: float) -> tuple[bytes, bool]:
-    """Send the request and collect the printed lines; tell also whether the time limit ended the handler.
+    """Send the request, and return the printed output and whether the time limit ended the handler.
 
-    `communicate` would close the pipe after the request, and the end of the pipe is the handler's sign to leave.
+    `communicate` would close the pipe after the request, and the handler's process exits when the pipe is closed.
     """
     printed: list[bytes] = []
     assert process.stdin is not None  # noqa: S101 - both pipes were requested
@@ -185,7 +188,7 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
     output = process.stdout
     reader = threading.Thread(target=lambda: printed.append(output.read()), daemon=True)
     reader.start()
-    # It may have died while starting; its output has the reason.
+    # The process may have died while starting; its output has the reason.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(request)
         process.stdin.flush()
@@ -194,7 +197,7 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
         process.wait(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         timed_out = True
-    # Also after a good end: what the handler started must not outlive it.
+    # This follows a good end too, since processes that the handler started must not outlive it.
     _kill(process)
     process.wait(timeout=EXIT_SECONDS)
     reader.join(timeout=EXIT_SECONDS)
@@ -208,23 +211,23 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        # Gone already.
+        # The processes have ended already.
         return
 
 
 LOGGER: Final = logging.getLogger(__name__)
-# CloudWatch Logs takes 256 KiB an event and 10,000 events a call.
+# CloudWatch Logs takes at most 256 KiB per event and 10,000 events per call.
 EVENT_LIMIT: Final = 200_000
 EVENTS_PER_CALL: Final = 1000
 OWN_GROUPS: Final = "/aws/lambda/"
 
 
 def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:
-    """Write lines into a separate log stream.
+    """Write the lines of an invocation into a new log stream.
 
-    Lambda's own group `/aws/lambda/…` is made if need be. A group that the function's configuration names is somebody
-    else's: it is not made again after it was removed. A log that cannot be written is a line in the server's own log
-    and never an error of the invocation.
+    A log group `/aws/lambda/…` is Lambda's own and is created if it does not exist. Any other group, which the
+    function's configuration names, belongs to the user and is not created again after its removal. A log that cannot
+    be written is a line in the server's own log and never an error of the invocation.
     """
     stamp = int(time.time() * 1000)
     events = [{"timestamp": stamp, "message": line[:EVENT_LIMIT]} for line in lines if line]

@@ -1,4 +1,4 @@
-"""The operations of Lambda: moto's, with the code and logging of functions kept here, and Invoke."""
+"""The operations of Lambda: moto's management API, with functions' code and logging kept here, and Invoke."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class FunctionOperations:
     """Manages and invokes functions.
 
     Args:
-        others: moto, which has the rest of the API, and the functions' configuration.
-        clients: boto3 clients of the front door.
-        keys: gives each function the key of its role.
-        folder: where code is unpacked.
+        others: moto's application, which has the rest of the API and keeps the functions' configuration.
+        clients: boto3 clients that call the emulator.
+        keys: makes the access key of each function's role.
+        folder: the folder for unpacked code.
     """
 
     def __init__(self, *, others: ASGIApp, clients: Clients, keys: AccessKeys, folder: Path) -> None:
@@ -58,12 +58,12 @@ class FunctionOperations:
         self._invoker: Invoker | None = None
 
     def stop(self) -> None:
-        """End every handler that runs."""
+        """End the process of every running handler."""
         if self._invoker is not None:
             self._invoker.stop()
 
     async def manage(self, scope: Scope, region: str, body: bytes) -> Response:
-        """Pass a call of the management API to moto, and keep the code and logging that moto does not."""
+        """Pass a call of the management API to moto; keep code and LoggingConfig here, which moto does not keep."""
         call = ManagementCall.read(scope, body)
         rejection = call.rejection()
         if rejection is not None:
@@ -87,7 +87,7 @@ class FunctionOperations:
         return self._with_logging(region, answer)
 
     def _with_logging(self, region: str, answer: Response) -> Response:
-        """Put the LoggingConfig back into an answer that describes a function; moto forgets it."""
+        """Put the function's LoggingConfig, which moto does not keep, into an answer that describes a function."""
         try:
             content = json.loads(bytes(answer.body) or b"null")
         except ValueError:
@@ -102,12 +102,12 @@ class FunctionOperations:
         return Response(json.dumps(content), answer.status_code, media_type="application/json")
 
     def invoke(self, region: str, name: str, headers: Mapping[str, str], query: str, event: bytes) -> Response:
-        """Answer Invoke: run the function now, or in the background for an event.
+        """Answer Invoke: run the function now, or in the background for the invocation type Event.
 
         Args:
             region: the function's region.
             name: the function's bare name.
-            headers: of the request; they say how to invoke.
+            headers: the request's headers, which contain the invocation type.
             query: the request's query string, which may hold a qualifier.
             event: the event as JSON.
         """
@@ -171,7 +171,7 @@ class FunctionOperations:
 
 
 def function_name(given: str) -> str:
-    """Return the bare name from a name, a partial or a whole ARN (`…:function:NAME`, perhaps with a qualifier)."""
+    """Return the bare name of a function from a name or from a whole or partial ARN (`…:function:NAME:QUALIFIER`)."""
     given = unquote(given)
     if ":function:" in given:
         given = given.partition(":function:")[2]
@@ -180,7 +180,7 @@ def function_name(given: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ManagementCall:
-    """The parts of a management request that concern code and logging."""
+    """The parts of a request of the management API that concern code and logging."""
 
     name: str
     request: dict[str, Any]
@@ -190,7 +190,7 @@ class ManagementCall:
 
     @classmethod
     def read(cls, scope: Scope, body: bytes) -> ManagementCall:
-        """Read a request; one that concerns neither comes out empty."""
+        """Read a request of the management API; without code and logging its `request` is empty."""
         method, path = scope["method"], scope["path"]
         match = FUNCTION.match(path)
         part = match["part"] if match else None
@@ -202,7 +202,7 @@ class ManagementCall:
         return cls(name=function_name(name), request=request, creates=creates, deletes=deletes, code=code)
 
     def rejection(self) -> Response | None:
-        """Reject a function that cannot run here when it is created, not when it is called; None for any other call."""
+        """Return the error answer to the creation of a function that cannot run here; None for any other call."""
         if not self.creates:
             return None
         runtime = str(self.request.get("Runtime", ""))
@@ -215,7 +215,7 @@ class ManagementCall:
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    """Read a body as a JSON object; anything else is left for moto to reject."""
+    """Return a body as a JSON object; any other body gives an empty object, since moto rejects the request."""
     try:
         content = json.loads(body)
     except ValueError:

@@ -28,17 +28,17 @@ class LambdaFunctions:
     """AWS Lambda; `asgi` answers requests signed for "lambda".
 
     Args:
-        others: moto, which has the rest of the API, and the functions' configuration.
-        clients: boto3 clients of the front door.
-        keys: gives each function the key of its role.
-        folder: where code is unpacked.
+        others: moto's application, which has the rest of the API and keeps the functions' configuration.
+        clients: boto3 clients that call the emulator.
+        keys: makes the access key of each function's role.
+        folder: the folder for unpacked code.
     """
 
     def __init__(self, *, others: ASGIApp, clients: Clients, keys: AccessKeys, folder: Path) -> None:
         self._operations = FunctionOperations(others=others, clients=clients, keys=keys, folder=folder)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request of the Lambda API."""
         signed = scope.get("aws_scope")
         region = (signed and signed.region) or DEFAULT_REGION
         body = await read_body(receive)
@@ -51,5 +51,5 @@ class LambdaFunctions:
         await response(scope, replay(b""), send)
 
     def stop(self) -> None:
-        """End every handler that runs."""
+        """End the process of every running handler."""
         self._operations.stop()

@@ -37,8 +37,8 @@ class Scheduler:
     """EventBridge Scheduler; `asgi` answers requests signed for "scheduler".
 
     Args:
-        others: moto, which keeps schedules and groups.
-        clients: boto3 clients of the front door, for the targets.
+        others: moto's application, which keeps schedules and groups.
+        clients: boto3 clients that call the emulator, for the schedules' targets.
         keys: makes the access keys of the schedules' roles.
         now: the emulation's clock in seconds since 1970; left out, the machine's.
     """
@@ -50,7 +50,7 @@ class Scheduler:
         self._runner = ScheduleRunner(clients=clients, keys=keys, now=now)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request: reject a bad schedule, leave the rest to moto, then read the schedules again."""
+        """Answer one request: reject a bad schedule, pass the rest to moto, then have the schedules read again."""
         body = await read_body(receive)
         if (rejection := _rejection(scope, body)) is not None:
             await rejection(scope, replay(b""), send)
@@ -61,16 +61,16 @@ class Scheduler:
             self._runner.reload(signed.region)
 
     def start(self) -> None:
-        """Start to run the schedules."""
+        """Start the thread that runs the schedules."""
         self._runner.start()
 
     def stop(self) -> None:
-        """Stop running schedules; a call under way is not waited for."""
+        """Stop running schedules, without waiting for a call of a target that is in progress."""
         self._runner.stop()
 
 
 def _rejection(scope: Scope, body: bytes) -> Response | None:
-    """Check a request that creates or updates a schedule; None for a good one, and for any other request."""
+    """Return the error answer to a bad CreateSchedule or UpdateSchedule; None for a good or any other request."""
     found, operation = _SCHEDULE.fullmatch(scope["path"]), _CHECKED.get(scope["method"])
     if found is None or operation is None:
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.05
-# Scheduler's defaults (API reference: RetryPolicy), and how long the emulation waits between two tries at most.
+# Scheduler's defaults (API reference: RetryPolicy), and the longest wait of the emulation between two tries.
 _MOST_ATTEMPTS: Final = 185
 _MOST_AGE_SECONDS: Final = 86_400
 _MOST_BACKOFF_SECONDS: Final = 300
@@ -42,8 +42,8 @@ Key = tuple[str, str, str]
 class _Entry:
     """A schedule as it was read last, with times of the clock in seconds since 1970.
 
-    `anchor` is what a rate is counted from, `due` the next time, None for never; `since` and `attempts` are of a call
-    that failed so far.
+    `anchor` is the time from which a rate is counted, `due` the time of the next call or None for never. For a call
+    that has failed so far, `since` is the time at which it was first due and `attempts` the number of tries.
     """
 
     definition: Mapping[str, Any]
@@ -54,17 +54,18 @@ class _Entry:
 
     @property
     def kind(self) -> str:
-        """at, rate or cron."""
+        """The kind of the schedule's expression: at, rate or cron."""
         return str(self.definition["ScheduleExpression"]).partition("(")[0]
 
 
 class ScheduleRunner:
     """Calls the targets of all schedules at their times, in its own thread.
 
-    A one-time schedule whose time is past when it is made never comes. Precision is that of the clock, not a minute.
+    A one-time schedule whose time is past at its creation is never run. The precision of calls is that of the clock,
+    not one minute.
 
     Args:
-        clients: boto3 clients of the front door, for the schedules and for their targets.
+        clients: boto3 clients that call the emulator, for the schedules and for their targets.
         keys: makes the access keys of the schedules' roles, whose rights hold for the targets.
         now: the emulation's clock in seconds since 1970; left out, the machine's.
     """
@@ -81,11 +82,11 @@ class ScheduleRunner:
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that calls the targets."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a call under way is not waited for."""
+        """End the thread, without waiting for a call of a target that is in progress."""
         self._stopped.set()
         self._changed.set()
 
@@ -96,7 +97,7 @@ class ScheduleRunner:
 
     def run_due(self) -> None:
         """Read the schedules again if they may have changed, and call the targets that are due by now."""
-        # Cleared first: a change that comes while reading is read the next time.
+        # The event is cleared first, so that a change during the reading is read the next time.
         if self._changed.is_set():
             self._changed.clear()
             self._read_all()
@@ -111,7 +112,7 @@ class ScheduleRunner:
             try:
                 self.run_due()
             except Exception:
-                # Without this thread no schedule would come any more.
+                # The thread must not end, since without it no schedule would be run any more.
                 _LOGGER.exception("the schedules could not be run")
 
     def _read_all(self) -> None:
@@ -162,7 +163,7 @@ class ScheduleRunner:
 
     @staticmethod
     def _is_on(entry: _Entry, moment: float) -> bool:
-        """Return True if the schedule is enabled and, if it recurs, not over by then."""
+        """Return True if the schedule is enabled and, if it recurs, has not ended before `moment`."""
         end = None if entry.kind == "at" else entry.definition["EndDate"]
         return entry.definition["State"] == "ENABLED" and (end is None or moment <= end.timestamp())
 
@@ -171,7 +172,7 @@ class ScheduleRunner:
         self._seen = now
         due = [(key, entry) for key, entry in self._entries.items() if entry.due is not None and entry.due <= now]
         for key, entry in sorted(due, key=lambda item: item[1].due or now):
-            # The schedule may have been changed or emptied away without a request that passed here (moto's reset).
+            # The schedule may have been changed or deleted without a request to this service (moto's reset).
             if self._definition(key) != entry.definition:
                 self._changed.set()
                 continue
@@ -191,7 +192,7 @@ class ScheduleRunner:
         except TargetError as error:
             _LOGGER.warning("schedule %s: %s", "/".join(key), error)
         except Exception:
-            # Left due it would fail again each time, before the calls behind it.
+            # A schedule that stayed due would fail again at each poll, and hold up the calls after its own.
             _LOGGER.exception("schedule %s: given up", "/".join(key))
         self._finish(key, entry, now)
 

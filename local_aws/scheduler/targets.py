@@ -1,4 +1,4 @@
-"""The targets of schedules: a topic, or any API of an emulated service ("universal target").
+"""The targets of schedules: an SNS topic, or any API of an emulated service ("universal target").
 
 AWS: EventBridge Scheduler user guide, "Using universal targets": `arn:aws:scheduler:::aws-sdk:SERVICE:ACTION`, where
 SERVICE is the SDK's name in lower case without hyphens and Input holds the request's parameters.
@@ -33,7 +33,7 @@ def check_target(target: Mapping[str, Any]) -> None:
     """Check that a target can be called.
 
     Raises:
-        TargetError: the ARN is of no kind that is emulated, the action only reads, or the input is no JSON object.
+        TargetError: the kind of ARN is not emulated, the action only reads, or the input is not a JSON object.
     """
     arn = str(target["Arn"])
     if _TOPIC.fullmatch(arn):
@@ -52,7 +52,7 @@ def invoke(target: Mapping[str, Any], client_of: Callable[[str, str], Any], regi
 
     Raises:
         ClientError: the service rejected the call.
-        TargetError: see `check_target`; or the service has no such action.
+        TargetError: `check_target` rejects the target, or the service has no such action.
     """
     check_target(target)
     arn = str(target["Arn"])
@@ -63,7 +63,7 @@ def invoke(target: Mapping[str, Any], client_of: Callable[[str, str], Any], regi
     service, _, action = tail.partition(":")
     client: Any = client_of(_HYPHENATED.get(service, service), region)
     method = xform_name(action)
-    # A client has other attributes too, and none of them is to be called.
+    # A client has other attributes than its API actions, and these must not be called.
     if method not in client.meta.method_to_api_mapping:
         raise TargetError(
             f"Target.Arn {arn}: {service} has no action {action}; fix: write the API's name in camel case"

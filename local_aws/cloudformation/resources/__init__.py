@@ -50,12 +50,12 @@ class ResourceTypes:
 
     @property
     def names(self) -> list[str]:
-        """The type names, for messages."""
+        """The names of the known resource types, for error messages."""
         return [*sorted(self._types), "Custom::*"]
 
 
 def aws_types() -> list[ResourceType]:
-    """Return all types except the custom resource, which needs an address for its answers."""
+    """Return all resource types except the custom resource, which needs a URL that receives its answers."""
     return [
         Alarm(), Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
         Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(),

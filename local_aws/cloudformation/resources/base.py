@@ -1,6 +1,6 @@
-"""The base of all resource types: requests, outcomes, calls of services, and physical names.
+"""The base class of all resource types, with their requests and outcomes, calls of services, and physical names.
 
-Names have CloudFormation's form, `<stack>-<logical id>-<random>`.
+Generated physical names have CloudFormation's form, `<stack>-<logical id>-<random>`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALPHABET: Final = string.ascii_uppercase + string.digits
 
 
 def physical_name(stack_name: str, logical_id: str, *, limit: int, lower: bool = False, separator: str = "-") -> str:
-    """Make a name of at most `limit` characters; the random part is always whole, stack and id share the rest."""
+    """Make a physical name of at most `limit` characters: stack name and logical id are cut, the random part is not."""
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_LENGTH))
     room = limit - RANDOM_LENGTH - 2 * len(separator)
     stack, resource = stack_name, logical_id
@@ -45,20 +45,20 @@ def physical_name(stack_name: str, logical_id: str, *, limit: int, lower: bool =
 
 
 def stack_arn(region: str, stack_name: str) -> str:
-    """Make a stack id."""
+    """Make the ARN of a new stack, which is the stack's id."""
     return f"arn:{PARTITION}:cloudformation:{region}:{ACCOUNT_ID}:stack/{stack_name}/{uuid.uuid4()}"
 
 
 def change_set_arn(region: str, name: str) -> str:
-    """Make a change set id."""
+    """Make the ARN of a new change set, which is the change set's id."""
     return f"arn:{PARTITION}:cloudformation:{region}:{ACCOUNT_ID}:changeSet/{name}/{uuid.uuid4()}"
 
 
 class Initiated(Protocol):
-    """Takes the physical id and the attributes of a resource that is being made, as soon as they are known."""
+    """The callback that gets the physical id and the attributes of a resource being created, once they are known."""
 
     def __call__(self, physical_id: str, **attributes: Any) -> None:  # attributes are of any type
-        """Take note."""
+        """Record the physical id and the attributes."""
 
 
 def _nobody(physical_id: str, **attributes: Any) -> None:
@@ -76,13 +76,13 @@ class Request:
         stack_arn: the stack's id.
         region: the stack's region.
         properties: the resolved properties.
-        tags: the stack's tags, to be put on the resource where it takes tags.
-        clients: boto3 clients of the front door.
-        physical_id: the resource as it exists (update and delete).
-        attributes: its attributes as they are (update and delete).
-        old_properties: its properties as they are (update).
-        initiated: to be called with the physical id as soon as it is known, so that a later failure can be cleaned up.
-        cancelled: set when the operation is being taken back; a long wait must watch it.
+        tags: the stack's tags, to be put on resources that take tags.
+        clients: boto3 clients that call the emulator.
+        physical_id: the id of the existing resource (update and delete).
+        attributes: the attributes of the existing resource (update and delete).
+        old_properties: the properties of the existing resource (update).
+        initiated: called by the type as soon as the physical id is known, so that a later failure can be cleaned up.
+        cancelled: set when the operation is cancelled; a long wait must watch this event.
     """
 
     type: str
@@ -104,14 +104,14 @@ class Request:
         return self.clients.get(service, self.region)
 
     def name(self, property_name: str, *, limit: int, lower: bool = False) -> str:
-        """Return the name that the template states, or a generated one of at most `limit` characters."""
+        """Return the name that the template states, or a generated name of at most `limit` characters."""
         stated = self.properties.get(property_name)
         if stated is not None:
             return str(stated)
         return physical_name(self.stack_name, self.logical_id, limit=limit, lower=lower)
 
     def all_tags(self) -> dict[str, str]:
-        """Return the stack's tags and the resource's own, which win."""
+        """Return the stack's tags with the resource's own tags, which win where both have a key."""
         own = self.properties.get("Tags") or []
         if isinstance(own, dict):
             return {**self.tags, **{str(key): str(value) for key, value in own.items()}}
@@ -122,30 +122,30 @@ class Request:
         return [{"Key": key, "Value": value} for key, value in self.all_tags().items()]
 
     def changed(self, *names: str) -> bool:
-        """Return True if an update changes one of these properties."""
+        """Return True if an update changes one of the named properties."""
         return any(self.properties.get(name) != self.old_properties.get(name) for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The resource after a call: the value of `Ref`, and the values of `Fn::GetAtt`."""
+    """The resource after a create or update: the value of `Ref`, and the values of `Fn::GetAtt`."""
 
     physical_id: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ResourceType:
-    """One resource type. Subclasses state what it takes and make the API calls.
+    """One resource type. Subclasses state its properties and make the API calls.
 
     Class attributes:
         type: the name in templates.
         known: properties that the emulation honours; others are rejected before anything is created.
-        required: properties without which it cannot be created.
+        required: properties without which a resource cannot be created.
         create_only: properties whose change means a new resource.
         name_property: the property that fixes the physical name, if there is one.
         volatile: attributes that an update in place may change; `None` means all of them.
-        takes_system_tags: whether it gets `aws:cloudformation:…` tags (its schema's `cloudFormationSystemTags`).
-        rolls_back_by_update: taken back by an update even when the update that is taken back replaced it.
+        takes_system_tags: whether resources get `aws:cloudformation:…` tags (the schema's `cloudFormationSystemTags`).
+        rolls_back_by_update: whether a rollback updates the resource even if the failed update had replaced it.
     """
 
     type: ClassVar[str]
@@ -166,19 +166,19 @@ class ResourceType:
         raise NotImplementedError
 
     def delete(self, request: Request) -> None:
-        """Remove the resource; a missing one is not a failure."""
+        """Remove the resource; a missing resource is not a failure."""
         raise NotImplementedError
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:
-        """Return those of `names` that this type does not take."""
+        """Return the property names in `names` that this type does not take."""
         return sorted(set(names) - self.known)
 
     def requires_replacement(self, property_name: str) -> bool:
-        """Return True if a change of this property needs a new resource."""
+        """Return True if a change of the named property needs a new resource."""
         return property_name in self.create_only
 
     def may_change(self, attribute: str) -> bool:
-        """Return True if an update in place may change this attribute."""
+        """Return True if an update in place may change the named attribute."""
         return self.volatile is None or attribute in self.volatile
 
 
@@ -187,7 +187,7 @@ def failure_text(error: Exception, service_hint: str = "") -> str:
 
     Args:
         error: what the call raised.
-        service_hint: the resource type, for errors that have no service of their own.
+        service_hint: the resource type, which the text names in the place of the service.
     """
     if isinstance(error, ClientError):
         detail, meta = error.response["Error"], error.response.get("ResponseMetadata", {})
@@ -219,14 +219,14 @@ def is_missing(error: ClientError) -> bool:
 
 
 def call(client: Any, method: str, **arguments: Any) -> Any:  # any API of any service
-    """Call an API with values converted to its types; templates may hold `"1"` and `"true"` for 1 and true."""
+    """Call an API with arguments in the API's types, since templates may hold `"1"` and `"true"` for 1 and true."""
     operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
     present = {name: value for name, value in arguments.items() if value is not None}
     return getattr(client, method)(**coerced(present, operation.input_shape))
 
 
 def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
-    """Make a `call` on a resource that may be missing; return True if it existed."""
+    """Make a `call` on a resource that may be missing; return True if the resource existed."""
     try:
         call(client, method, **arguments)
     except ClientError as error:
@@ -237,13 +237,13 @@ def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
 
 
 def retag(request: Request, service: str, methods: tuple[str, str, str], **whose: str) -> None:
-    """Bring the tags of a resource to those that the template and the stack give it.
+    """Set the tags of a resource to the tags that the template and the stack give.
 
     Args:
         request: an update.
-        service: the resource's, by boto3's name.
-        methods: what lists tags, takes them off by key, and puts them on.
-        whose: the argument that names the resource to all three.
+        service: the resource's service, by boto3's name.
+        methods: the client's methods that list tags, remove tags by key, and add tags.
+        whose: the argument that names the resource in calls of all three methods.
     """
     client, wanted = request.client(service), request.all_tags()
     lists, takes_off, puts_on = methods

@@ -26,7 +26,7 @@ SETTINGS: Final = (
 
 
 class Function(ResourceType):
-    """A function whose code is an object in S3 or part of the template (ZipFile)."""
+    """AWS::Lambda::Function, with code that is an object in S3 or part of the template (ZipFile)."""
 
     type: ClassVar[str] = "AWS::Lambda::Function"
     known: ClassVar[frozenset[str]] = frozenset({*SETTINGS, "Architectures", "Code", "FunctionName", "Tags"})
@@ -49,7 +49,7 @@ class Function(ResourceType):
         return _function_outcome(answer)
 
     def update(self, request: Request) -> Outcome:
-        """Change code, settings and tags, each only where it differs."""
+        """Change code and settings if they differ, and put the tags on the function."""
         client, name = request.client("lambda"), request.physical_id
         if request.changed("Code", "Architectures"):
             call(client, "update_function_code", FunctionName=name, **_code(request.properties["Code"]))
@@ -68,7 +68,7 @@ class Function(ResourceType):
 
 
 def _code(code: dict[str, Any]) -> dict[str, Any]:
-    """Return the location of the code for the API; text in the template is packed by the service that runs it."""
+    """Return `Code` for the API: the location in S3, or the zip file made from inline code of the template."""
     if "ZipFile" in code:
         return {"ZipFile": zipped(str(code["ZipFile"]))}
     return {key: value for key, value in code.items() if key in {"S3Bucket", "S3Key", "S3ObjectVersion"}}
@@ -76,7 +76,7 @@ def _code(code: dict[str, Any]) -> dict[str, Any]:
 
 def zipped(source: str) -> bytes:
     """Pack inline code as CloudFormation does: into one file `index.py`."""
-    import io  # only templates with inline code need these
+    import io  # only templates with inline code need the two modules
     import zipfile
 
     buffer = io.BytesIO()
@@ -93,7 +93,7 @@ REPOSITORY_NAME_LIMIT: Final = 256
 
 
 class Repository(ResourceType):
-    """A repository of container images with its policies."""
+    """AWS::ECR::Repository, a repository of container images with its policies."""
 
     type: ClassVar[str] = "AWS::ECR::Repository"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -122,7 +122,7 @@ class Repository(ResourceType):
         return _repository_outcome(answer["repository"])
 
     def update(self, request: Request) -> Outcome:
-        """Change mutability and policies."""
+        """Change tag mutability and policies of the repository."""
         client, name = request.client("ecr"), request.physical_id
         if request.changed("ImageTagMutability"):
             mutability = request.properties.get("ImageTagMutability", "MUTABLE")
@@ -131,7 +131,7 @@ class Repository(ResourceType):
         return _repository_outcome(call(client, "describe_repositories", repositoryNames=[name])["repositories"][0])
 
     def delete(self, request: Request) -> None:
-        """Remove the repository; one that holds images needs EmptyOnDelete."""
+        """Remove the repository; a repository that holds images can be removed only with EmptyOnDelete."""
         force = str(request.properties.get("EmptyOnDelete", "false")).lower() == "true"
         call_if_there(request.client("ecr"), "delete_repository", repositoryName=request.physical_id, force=force)
 
@@ -166,7 +166,7 @@ def _delete(client: Any, method: str, name: str) -> None:
 
 
 class VpcEndpoint(ResourceType):
-    """A gateway endpoint on route tables of a VPC that is there. It is stored and described, and routes nothing."""
+    """AWS::EC2::VPCEndpoint on route tables of an existing VPC. The emulated endpoint is stored, but routes nothing."""
 
     type: ClassVar[str] = "AWS::EC2::VPCEndpoint"
     known: ClassVar[frozenset[str]] = frozenset({"RouteTableIds", "ServiceName", "Tags", "VpcEndpointType", "VpcId"})
@@ -174,7 +174,7 @@ class VpcEndpoint(ResourceType):
     create_only: ClassVar[frozenset[str]] = frozenset({"ServiceName", "VpcEndpointType", "VpcId"})
 
     def create(self, request: Request) -> Outcome:
-        """Make the endpoint; a VPC or route table that is not there is rejected, which moto would not do."""
+        """Make the endpoint; a VPC or route table that does not exist is rejected, which moto would not do."""
         client, properties = request.client("ec2"), request.properties
         tables = list(properties.get("RouteTableIds", []))
         call(client, "describe_vpcs", VpcIds=[properties["VpcId"]])
@@ -195,7 +195,7 @@ class VpcEndpoint(ResourceType):
         return Outcome(physical_id=endpoint_id, attributes={"Id": endpoint_id})
 
     def update(self, request: Request) -> Outcome:
-        """Change tags."""
+        """Put the tags on the endpoint; a change of its route tables is rejected."""
         if request.changed("RouteTableIds"):
             # moto would list the new tables and then fail to delete the endpoint, since it moves no routes.
             raise ResourceFailure(not_emulated("a change of RouteTableIds", "EC2"))
@@ -203,7 +203,7 @@ class VpcEndpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint; a missing one is not an error, since EC2 returns a list of the failures."""
+        """Remove the endpoint; a missing endpoint is not an error, since EC2 returns a list of the failures."""
         call(request.client("ec2"), "delete_vpc_endpoints", VpcEndpointIds=[request.physical_id])
 
 
@@ -213,17 +213,17 @@ def _tag(request: Request, endpoint_id: str) -> None:
 
 
 class CdkMetadata(ResourceType):
-    """Exists in the stack only."""
+    """AWS::CDK::Metadata, which exists in the stack only."""
 
     type: ClassVar[str] = "AWS::CDK::Metadata"
     known: ClassVar[frozenset[str]] = frozenset({"Analytics"})
 
     def create(self, request: Request) -> Outcome:
-        """Give it an id."""
+        """Return a generated physical id."""
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=128))
 
     def update(self, request: Request) -> Outcome:
-        """Keep the id."""
+        """Return the present physical id."""
         return Outcome(physical_id=request.physical_id)
 
     def delete(self, request: Request) -> None:

@@ -1,11 +1,10 @@
-"""Custom::… and AWS::CloudFormation::CustomResource: the request to a Lambda function and its answer.
+"""Custom::… and AWS::CloudFormation::CustomResource: the request to a Lambda function and the function's answer.
 
 AWS: CloudFormation user guide, "Custom resource request/response objects". One difference is on purpose: when the
 function has ended without an answer the resource fails at once, where CloudFormation waits for ServiceTimeout.
 
-It also receives the answers, in place of the presigned S3 URL of the real service.
-
-A handler PUTs its answer to a URL with a secret token; the operation that waits for this token gets the body.
+The function's handler PUTs its answer to a URL of the emulator with a secret token, in place of the presigned S3 URL
+of CloudFormation. The operation that waits for this token gets the body.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class CustomResource(ResourceType):
     """A resource whose work a Lambda function does.
 
     Args:
-        responses: where the function's answers arrive.
+        responses: the receiver of the functions' answers.
     """
 
     type: ClassVar[str] = "AWS::CloudFormation::CustomResource"
@@ -53,22 +52,22 @@ class CustomResource(ResourceType):
         self._responses = responses
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - takes every property
-        """Return none: all properties belong to the function."""
+        """Return an empty list: a custom resource takes every property and passes it to the function."""
         return []
 
     def create(self, request: Request) -> Outcome:
-        """Send a Create."""
-        # A failed Create is followed by a Delete for this id, unless the answer names another.
+        """Send a Create request to the function."""
+        # A failed Create is followed by a Delete for this physical id, unless the answer names another id.
         request.initiated(physical_name(request.stack_name, request.logical_id, limit=PHYSICAL_ID_LIMIT))
         return self._exchange(request, "Create", {})
 
     def update(self, request: Request) -> Outcome:
-        """Send an Update; an answer with another id is a replacement."""
+        """Send an Update request to the function; an answer with another physical id means a replacement."""
         old = {"OldResourceProperties": stringified(request.old_properties)}
         return self._exchange(request, "Update", {**old, "PhysicalResourceId": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Send a Delete."""
+        """Send a Delete request to the function."""
         self._exchange(request, "Delete", {"PhysicalResourceId": request.physical_id})
 
     def _exchange(self, request: Request, request_type: str, extra: Mapping[str, Any]) -> Outcome:
@@ -102,7 +101,7 @@ class CustomResource(ResourceType):
                 if answer is None:
                     raise ResourceFailure(call.ending())
             if answer is not None:
-                # Its last log lines must be written before a stack that is going removes the log group.
+                # The function's last log lines must be written before a stack that is deleted removes the log group.
                 call.join(timeout=LAST_WORDS_SECONDS)
                 return answer
         raise ResourceFailure(
@@ -112,7 +111,7 @@ class CustomResource(ResourceType):
 
 
 class _Invocation(threading.Thread):
-    """The call of the function, in its own thread: the answer arrives on another path."""
+    """The thread that invokes the function of a custom resource; the function's answer arrives at `Responses`."""
 
     def __init__(self, request: Request, event: Mapping[str, Any]) -> None:
         super().__init__(name=f"custom-resource-{request.logical_id}", daemon=True)
@@ -121,7 +120,7 @@ class _Invocation(threading.Thread):
         self._error = ""
 
     def run(self) -> None:
-        """Invoke the function and note why it failed, if it did."""
+        """Invoke the function and record its error, if it fails."""
         try:
             answer = self._request.client("lambda").invoke(
                 FunctionName=self._event["ServiceToken"], Payload=json.dumps(self._event).encode()
@@ -133,7 +132,7 @@ class _Invocation(threading.Thread):
             self._error = str(error)
 
     def ending(self) -> str:
-        """Return the reason of a missing answer, for the event."""
+        """Return the reason of a missing answer, for the stack's event."""
         function = self._event["ServiceToken"]
         cause = f"failed without an answer ({self._error})" if self._error else "ended without an answer"
         return (
@@ -143,7 +142,7 @@ class _Invocation(threading.Thread):
 
 
 def stringified(value: Any) -> Any:
-    """Convert properties to the form that functions receive: every scalar a text."""
+    """Convert properties to the form that functions receive, with every scalar as text."""
     if isinstance(value, dict):
         return {key: stringified(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -157,10 +156,10 @@ def _timeout_seconds(properties: Mapping[str, Any]) -> int:
 
 
 def _read_answer(body: bytes, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Check an answer.
+    """Return the parsed answer of a function.
 
     Raises:
-        ResourceFailure: it is too long, no JSON, or not the answer to this request.
+        ResourceFailure: the answer is too long, is not JSON, lacks a Status, or belongs to another request.
     """
     if len(body) > ANSWER_LIMIT_BYTES:
         raise ResourceFailure(f"Response object is too long ({len(body)} bytes of {ANSWER_LIMIT_BYTES}).")
@@ -191,15 +190,15 @@ def _outcome(request: Request, event: Mapping[str, Any], answer: Mapping[str, An
 
 
 PATH: Final = "/_cohost/cfn-response"
-# CloudFormation takes no longer answer (user guide, "Custom resource response objects").
+# The longest answer that CloudFormation takes (user guide, "Custom resource response objects").
 ANSWER_LIMIT_BYTES: Final = 4096
 
 
 class Responses:
-    """Creates one-time URLs and returns the answers sent to them.
+    """Creates URLs with secret tokens and returns the answers that handlers of custom resources send to them.
 
     Args:
-        endpoint_url: the front door's address.
+        endpoint_url: returns the emulator's URL.
     """
 
     def __init__(self, endpoint_url: Callable[[], str]) -> None:
@@ -207,13 +206,13 @@ class Responses:
         self._waiting: dict[str, queue.Queue[bytes]] = {}
 
     def open(self) -> tuple[str, str]:
-        """Return a token and the URL that takes its answer."""
+        """Return a new token and the URL to which its answer is to be sent."""
         token = secrets.token_urlsafe(24)
         self._waiting[token] = queue.Queue()
         return token, f"{self._endpoint_url()}{PATH}/{token}"
 
     def poll(self, token: str, timeout_seconds: float) -> bytes | None:
-        """Wait for the answer, at most so long; None when there is none."""
+        """Wait for the answer to a token, at most `timeout_seconds`; return None if it has not come."""
         try:
             return self._waiting[token].get(timeout=timeout_seconds) if timeout_seconds > 0 else self._now(token)
         except queue.Empty:
@@ -223,14 +222,14 @@ class Responses:
         return self._waiting[token].get_nowait()
 
     def deliver(self, token: str, answer: bytes) -> bool:
-        """Hand an answer to the operation that waits for it; False where none does."""
+        """Pass an answer to the operation that waits for the token; return False if no operation waits."""
         if (inbox := self._waiting.get(token)) is None:
             return False
         inbox.put(answer)
         return True
 
     def close(self, token: str) -> None:
-        """Forget a token; a later answer gets 404."""
+        """Forget a token; an answer that comes later gets status 404."""
         self._waiting.pop(token, None)
 
     async def receive(self, request: HttpRequest) -> Response:

@@ -27,7 +27,7 @@ TAGGING: Final = "list_tags_for_resource", "untag_resource", "tag_resource"
 
 
 class Alarm(ResourceType):
-    """An alarm on a metric or on metric math."""
+    """AWS::CloudWatch::Alarm, an alarm on a metric or on metric math."""
 
     type: ClassVar[str] = "AWS::CloudWatch::Alarm"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -43,10 +43,10 @@ class Alarm(ResourceType):
     name_property: ClassVar[str | None] = "AlarmName"
 
     def create(self, request: Request) -> Outcome:
-        """Put an alarm of a name that must be free; tags go along only then, as PutMetricAlarm has it.
+        """Make an alarm with its tags, which PutMetricAlarm takes for a new alarm only.
 
         Raises:
-            ResourceFailure: there is an alarm of that name, which CloudWatch itself would overwrite.
+            ResourceFailure: an alarm of the same name exists, which CloudWatch itself would overwrite.
         """
         name = request.name("AlarmName", limit=ALARM_NAME_LIMIT)
         if call(request.client("cloudwatch"), "describe_alarms", AlarmNames=[name])["MetricAlarms"]:
@@ -54,13 +54,13 @@ class Alarm(ResourceType):
         return self._put(request, name, tags=request.tag_list())
 
     def update(self, request: Request) -> Outcome:
-        """Put it again: properties missing in the template are removed."""
+        """Overwrite the alarm and its tags; properties that the template no longer has are removed."""
         outcome = self._put(request, request.physical_id, tags=None)
         retag(request, "cloudwatch", TAGGING, ResourceARN=outcome.attributes["Arn"])
         return outcome
 
     def delete(self, request: Request) -> None:
-        """Remove the alarm; CloudWatch accepts the name of a missing one too."""
+        """Remove the alarm; CloudWatch accepts the name of a missing alarm too."""
         call(request.client("cloudwatch"), "delete_alarms", AlarmNames=[request.physical_id])
 
     def _put(self, request: Request, name: str, *, tags: list[dict[str, str]] | None) -> Outcome:
@@ -74,7 +74,7 @@ DASHBOARD_NAME_LIMIT: Final = 255
 
 
 class Dashboard(ResourceType):
-    """A dashboard; `Ref` is its name."""
+    """AWS::CloudWatch::Dashboard; `Ref` is the dashboard's name."""
 
     type: ClassVar[str] = "AWS::CloudWatch::Dashboard"
     known: ClassVar[frozenset[str]] = frozenset({"DashboardBody", "DashboardName", "Tags"})
@@ -87,7 +87,7 @@ class Dashboard(ResourceType):
         return self._put(request, request.name("DashboardName", limit=DASHBOARD_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Overwrite its body."""
+        """Overwrite the dashboard's body."""
         return self._put(request, request.physical_id)
 
     def delete(self, request: Request) -> None:
@@ -104,10 +104,12 @@ class Dashboard(ResourceType):
 
 
 def _check(body: str) -> None:
-    """Reject a body that CloudWatch would reject (AWS: Dashboard Body Structure and Syntax); moto takes any text.
+    """Reject a dashboard body that CloudWatch would reject (AWS: Dashboard Body Structure and Syntax).
+
+    moto takes any text as a body.
 
     Raises:
-        ResourceFailure: the body is no JSON object with a list of widgets that each have a type and properties.
+        ResourceFailure: the body is not a JSON object with a list of widgets that each have a type and properties.
     """
     try:
         widgets = json.loads(body)["widgets"]
@@ -122,7 +124,7 @@ LOG_GROUP_NAME_LIMIT: Final = 512
 
 
 class LogGroup(ResourceType):
-    """A log group with its retention."""
+    """AWS::Logs::LogGroup, a log group with its retention."""
 
     type: ClassVar[str] = "AWS::Logs::LogGroup"
     known: ClassVar[frozenset[str]] = frozenset({"KmsKeyId", "LogGroupName", "RetentionInDays", "Tags"})
@@ -130,7 +132,7 @@ class LogGroup(ResourceType):
     name_property: ClassVar[str | None] = "LogGroupName"
 
     def create(self, request: Request) -> Outcome:
-        """Make the group; one of that name must not exist."""
+        """Make the log group and set its retention; a log group of the same name must not exist."""
         name = request.name("LogGroupName", limit=LOG_GROUP_NAME_LIMIT)
         call(
             request.client("logs"),
@@ -144,7 +146,7 @@ class LogGroup(ResourceType):
         return _outcome(name, request.region)
 
     def update(self, request: Request) -> Outcome:
-        """Change retention and tags."""
+        """Change retention and tags of the log group."""
         _set_retention(request, request.physical_id)
         tags = request.all_tags()
         if tags:
@@ -152,7 +154,7 @@ class LogGroup(ResourceType):
         return _outcome(request.physical_id, request.region)
 
     def delete(self, request: Request) -> None:
-        """Remove the group with its streams."""
+        """Remove the log group with its log streams."""
         call_if_there(request.client("logs"), "delete_log_group", logGroupName=request.physical_id)
 
 
@@ -176,7 +178,7 @@ _SUBSCRIPTION_ATTRIBUTES: Final = ("FilterPolicy", "FilterPolicyScope", "RawMess
 
 
 class Topic(ResourceType):
-    """A topic; `Ref` is its ARN."""
+    """AWS::SNS::Topic; `Ref` is the topic's ARN."""
 
     type: ClassVar[str] = "AWS::SNS::Topic"
     known: ClassVar[frozenset[str]] = frozenset({*_TOPIC_ATTRIBUTES, "Tags", "TopicName"})
@@ -197,7 +199,7 @@ class Topic(ResourceType):
         return _topic(answer["TopicArn"])
 
     def update(self, request: Request) -> Outcome:
-        """Change attributes and tags."""
+        """Change attributes and tags of the topic."""
         client, arn = request.client("sns"), request.physical_id
         for key in _TOPIC_ATTRIBUTES:
             if request.changed(key):
@@ -213,7 +215,7 @@ class Topic(ResourceType):
 
 
 class TopicPolicy(ResourceType):
-    """The policy of some topics. Removed, each topic has the policy again that SNS gives to a new one."""
+    """AWS::SNS::TopicPolicy, the policy of some topics. A topic that loses it gets the policy of a new topic again."""
 
     type: ClassVar[str] = "AWS::SNS::TopicPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "Topics"})
@@ -226,13 +228,13 @@ class TopicPolicy(ResourceType):
         return Outcome(physical_id=name, attributes={"Id": name})
 
     def update(self, request: Request) -> Outcome:
-        """Put the changed policy on each topic, and take it from those that are no longer named."""
+        """Put the changed policy on each topic, and take it from topics that the template no longer names."""
         self._put(request)
         _reset_policies(request, set(request.old_properties["Topics"]) - set(request.properties["Topics"]))
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Take the policy from each topic that is still there."""
+        """Take the policy from each topic that still exists."""
         _reset_policies(request, set(request.properties["Topics"]))
 
     @staticmethod
@@ -243,7 +245,7 @@ class TopicPolicy(ResourceType):
 
 
 class Subscription(ResourceType):
-    """A subscription; `Ref` is its ARN. An e-mail address has to confirm it first, which moto does not ask for."""
+    """AWS::SNS::Subscription; `Ref` is its ARN. On AWS an e-mail address has to confirm first, in moto not."""
 
     type: ClassVar[str] = "AWS::SNS::Subscription"
     known: ClassVar[frozenset[str]] = frozenset({*_SUBSCRIPTION_ATTRIBUTES, "Endpoint", "Protocol", "TopicArn"})
@@ -251,7 +253,7 @@ class Subscription(ResourceType):
     create_only: ClassVar[frozenset[str]] = frozenset({"Endpoint", "Protocol", "TopicArn"})
 
     def create(self, request: Request) -> Outcome:
-        """Subscribe."""
+        """Subscribe the endpoint to the topic."""
         properties = request.properties
         answer = call(
             request.client("sns"),
@@ -265,14 +267,14 @@ class Subscription(ResourceType):
         return Outcome(physical_id=answer["SubscriptionArn"], attributes={"Arn": answer["SubscriptionArn"]})
 
     def update(self, request: Request) -> Outcome:
-        """Change filter, delivery and dead-letter queue."""
+        """Change filter, delivery and dead-letter queue of the subscription."""
         client, arn = request.client("sns"), request.physical_id
         for key, value in _subscription_attributes(request.properties).items():
             call(client, "set_subscription_attributes", SubscriptionArn=arn, AttributeName=key, AttributeValue=value)
         return Outcome(physical_id=arn, attributes={"Arn": arn})
 
     def delete(self, request: Request) -> None:
-        """Unsubscribe."""
+        """Remove the subscription."""
         call_if_there(request.client("sns"), "unsubscribe", SubscriptionArn=request.physical_id)
 
 
@@ -308,7 +310,7 @@ BUDGET_NAME_LIMIT: Final = 100
 
 
 class Budget(ResourceType):
-    """A budget with its notifications; `Ref` is its name. Nothing is spent on this machine, so none is ever sent."""
+    """AWS::Budgets::Budget; `Ref` is its name. Nothing is spent on this machine, so no notification is ever sent."""
 
     type: ClassVar[str] = "AWS::Budgets::Budget"
     known: ClassVar[frozenset[str]] = frozenset({"Budget", "NotificationsWithSubscribers", "ResourceTags"})
@@ -322,7 +324,7 @@ class Budget(ResourceType):
         return self._create(request, str(name))
 
     def update(self, request: Request) -> Outcome:
-        """Change the budget; moto has no UpdateBudget, so it is created again under its name."""
+        """Delete the budget and create it again under its name, since moto has no UpdateBudget."""
         call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
         return self._create(request, request.physical_id)
 

@@ -1,4 +1,4 @@
-"""AWS::S3::Bucket and AWS::S3::BucketPolicy."""
+"""Resource types of S3: AWS::S3::Bucket and AWS::S3::BucketPolicy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUCKET_NAME_LIMIT: Final = 63
 
 
 class Bucket(ResourceType):
-    """A bucket with the settings that the CDK writes; a bucket that holds objects cannot be deleted."""
+    """AWS::S3::Bucket, with the settings that the CDK writes; a bucket that holds objects cannot be deleted."""
 
     type: ClassVar[str] = "AWS::S3::Bucket"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -34,7 +34,7 @@ class Bucket(ResourceType):
         """Make the bucket and apply its settings."""
         name = request.name("BucketName", limit=BUCKET_NAME_LIMIT, lower=True)
         client = request.client("s3")
-        # us-east-1 answers 200 for a bucket that one owns already; CloudFormation fails on it everywhere.
+        # In us-east-1 CreateBucket answers 200 for a bucket that the caller owns; CloudFormation fails in every region.
         if call_if_there(client, "head_bucket", Bucket=name):
             raise ResourceFailure(f"{name} already exists")
         location = {} if request.region == "us-east-1" else {"LocationConstraint": request.region}
@@ -45,18 +45,18 @@ class Bucket(ResourceType):
         return _bucket_outcome(name, request.region)
 
     def update(self, request: Request) -> Outcome:
-        """Apply the changed settings; reset those removed from the template."""
+        """Apply the changed settings, and reset settings that the template no longer has."""
         _apply(request, request.physical_id, {key for key in _SETTINGS if request.changed(key)})
         _tag(request, request.physical_id)
         return _bucket_outcome(request.physical_id, request.region)
 
     def delete(self, request: Request) -> None:
-        """Remove the bucket; S3 rejects one that holds objects, and so does this."""
+        """Remove the bucket; a bucket that holds objects is rejected, as in S3."""
         call_if_there(request.client("s3"), "delete_bucket", Bucket=request.physical_id)
 
 
 class BucketPolicy(ResourceType):
-    """The policy of a bucket; its `Ref` is the bucket's name."""
+    """AWS::S3::BucketPolicy; `Ref` is the bucket's name."""
 
     type: ClassVar[str] = "AWS::S3::BucketPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"Bucket", "PolicyDocument"})
@@ -75,7 +75,7 @@ class BucketPolicy(ResourceType):
         return self.create(request)
 
     def delete(self, request: Request) -> None:
-        """Take the policy off."""
+        """Remove the policy from the bucket."""
         call_if_there(request.client("s3"), "delete_bucket_policy", Bucket=request.physical_id)
 
 
@@ -156,7 +156,7 @@ def _lifecycle(client: Any, name: str, value: Mapping[str, Any] | None) -> None:
     call(client, "put_bucket_lifecycle_configuration", Bucket=name, LifecycleConfiguration={"Rules": rules})
 
 
-# CloudFormation's names of a lifecycle rule's parts, and S3's.
+# The parts of a lifecycle rule that have the same name in CloudFormation and in S3.
 _RULE_PARTS: Final = ("Status", "AbortIncompleteMultipartUpload", "NoncurrentVersionExpiration")
 
 

@@ -1,10 +1,11 @@
 """Resource types of SageMaker: models, endpoint configurations, endpoints and inference components.
 
-`Ref` of all three is the ARN, and the name an attribute (AWS: template reference of each type).
+`Ref` of each type is the ARN (AWS: template reference of each type). The name is an attribute of models, endpoint
+configurations and endpoints. A template that needs the name of an inference component must state the name.
 
-`Ref` is the ARN, so a template that needs the name must state it (AWS: template reference of the type). The type has
-no property whose change replaces it (its schema in cfn-lint), and SageMaker can neither rename a component nor move it
-to another endpoint: such a change fails here by name, whereas CloudFormation would not change the component.
+AWS::SageMaker::InferenceComponent has no property whose change makes a new resource (its schema in cfn-lint), and
+SageMaker can neither rename a component nor move it to another endpoint. Such a change fails here with an error that
+names the property, whereas CloudFormation would not change the component.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 NAME_LIMIT: Final = 63
 TAGGING: Final = "list_tags", "delete_tags", "add_tags"
 POLL_SECONDS: Final = 0.2
-# SageMaker gives an endpoint an hour or more before it is Failed; the service decides, this only ends a hang.
+# SageMaker may take an hour or more until an endpoint is Failed. This limit only ends a wait that hangs.
 ENDPOINT_TIMEOUT_SECONDS: Final = 3 * 3600
 CANCELLED: Final = "Resource creation cancelled"
 
 
 class _Unchangeable(ResourceType):
-    """A resource whose tags alone can be changed, so every other change makes a new one."""
+    """A resource type of which only the tags can be changed, so that every other change makes a new resource."""
 
     noun: ClassVar[str]
-    """Its name in the operations of the API: `create_NOUN`."""
+    """The resource's name in boto3's methods, as in `create_NOUN`."""
 
     def create(self, request: Request) -> Outcome:
         """Make the resource."""
@@ -67,7 +68,7 @@ class _Unchangeable(ResourceType):
 
 
 class Model(_Unchangeable):
-    """A model."""
+    """The resource type AWS::SageMaker::Model."""
 
     type: ClassVar[str] = "AWS::SageMaker::Model"
     noun: ClassVar[str] = "model"
@@ -82,7 +83,7 @@ class Model(_Unchangeable):
 
 
 class EndpointConfig(_Unchangeable):
-    """An endpoint configuration."""
+    """The resource type AWS::SageMaker::EndpointConfig."""
 
     type: ClassVar[str] = "AWS::SageMaker::EndpointConfig"
     noun: ClassVar[str] = "endpoint_config"
@@ -100,7 +101,7 @@ class EndpointConfig(_Unchangeable):
 
 
 class Endpoint(ResourceType):
-    """An endpoint; done when it is in service with the requested configuration."""
+    """AWS::SageMaker::Endpoint; complete when the endpoint is in service with the requested configuration."""
 
     type: ClassVar[str] = "AWS::SageMaker::Endpoint"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -115,7 +116,7 @@ class Endpoint(ResourceType):
     takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
-        """Make the endpoint and wait until it serves."""
+        """Make the endpoint and wait until it is in service."""
         name, client = request.name("EndpointName", limit=NAME_LIMIT), request.client("sagemaker")
         answer = call(
             client,
@@ -132,7 +133,7 @@ class Endpoint(ResourceType):
     def update(self, request: Request) -> Outcome:
         """Move the endpoint to another configuration; the endpoint and its name stay."""
         name, client = _name(request, "EndpointName"), request.client("sagemaker")
-        # A take-back may find an update still under way, and must not repeat what SageMaker rolled back by itself.
+        # A rollback of the stack may find an update still in progress, and must not repeat SageMaker's own rollback.
         current = _settled(request, name)["EndpointConfigName"]
         if request.changed(*self.known - {"Tags"}) and current != request.properties["EndpointConfigName"]:
             call(
@@ -146,7 +147,7 @@ class Endpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"EndpointName": name})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint and wait until it is deleted: its model and configuration are deleted after it."""
+        """Remove the endpoint and wait until it is gone, since its model and configuration are deleted next."""
         name, client = _name(request, "EndpointName"), request.client("sagemaker")
         deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
         if call_if_there(client, "describe_endpoint", EndpointName=name):
@@ -159,15 +160,16 @@ class Endpoint(ResourceType):
 
 
 def _name(request: Request, attribute: str) -> str:
-    """Return the name; it cannot be read from the ARN, where SageMaker writes it in lower case."""
+    """Return the resource's name from an attribute, since SageMaker writes the name in the ARN in lower case."""
     return str(request.attributes[attribute])
 
 
 def _wait_in_service(request: Request, name: str) -> None:
-    """Wait for the endpoint.
+    """Wait until the endpoint is in service with the requested configuration.
 
     Raises:
-        ResourceFailure: it failed, fell back to its old configuration, vanished or never came.
+        ResourceFailure: the endpoint failed, went back to its old configuration, was deleted or took too long, or the
+            operation was cancelled.
     """
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -185,7 +187,7 @@ def _wait_in_service(request: Request, name: str) -> None:
 
 
 def _settled(request: Request, name: str) -> Mapping[str, Any]:
-    """Wait until the endpoint is neither being made nor updated: until then SageMaker rejects every change of it."""
+    """Wait until the endpoint is neither created nor updated, and return it; SageMaker rejects changes before that."""
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
     while True:
         answer = _described(request, "describe_endpoint", EndpointName=name)
@@ -200,7 +202,7 @@ def _described(request: Request, operation: str, **name: str) -> Mapping[str, An
     """Return the answer of a describe operation for a resource that is awaited.
 
     Raises:
-        ResourceFailure: it is not there any more.
+        ResourceFailure: the resource does not exist any more.
     """
     try:
         answer: Mapping[str, Any] = call(request.client("sagemaker"), operation, **name)
@@ -212,7 +214,8 @@ def _described(request: Request, operation: str, **name: str) -> Mapping[str, An
     return answer
 
 
-# The type's schema gives an update 490 minutes; SageMaker decides earlier, this only ends a hang.
+# The schema of AWS::SageMaker::InferenceComponent allows an update 490 minutes. SageMaker ends an update earlier, so
+# this limit only ends a wait that hangs.
 TIMEOUT_SECONDS: Final = 490 * 60
 UNDER_WAY: Final = frozenset({"Creating", "Updating"})
 CREATED_WITH: Final = ("EndpointName", "VariantName", "Specification", "RuntimeConfig")
@@ -220,7 +223,7 @@ FIXED: Final = ("InferenceComponentName", "EndpointName", "VariantName")
 
 
 class InferenceComponent(ResourceType):
-    """A component; done when the requested copies are in service."""
+    """AWS::SageMaker::InferenceComponent; complete when the requested copies are in service."""
 
     type: ClassVar[str] = "AWS::SageMaker::InferenceComponent"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -235,7 +238,7 @@ class InferenceComponent(ResourceType):
     takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
-        """Make the component and wait until it serves."""
+        """Make the inference component and wait until it is in service."""
         name = request.name("InferenceComponentName", limit=NAME_LIMIT)
         given = {key: request.properties.get(key) for key in CREATED_WITH}
         client, tags = request.client("sagemaker"), request.tag_list() or None
@@ -244,7 +247,7 @@ class InferenceComponent(ResourceType):
         return _outcome(_in_service(request, name))
 
     def update(self, request: Request) -> Outcome:
-        """Set specification and copies to the requested values; send nothing if they are equal already."""
+        """Set specification and copy count to the requested values, unless SageMaker has these values already."""
         name = _component_name(request)
         for fixed in FIXED:
             if request.changed(fixed):
@@ -252,7 +255,7 @@ class InferenceComponent(ResourceType):
                     f"{fixed} of inference component {name} cannot be changed: neither CloudFormation nor SageMaker "
                     "replaces the component. Give the new one another logical id and name."
                 )
-        # A take-back may find an update under way, and must not repeat what SageMaker took back by itself.
+        # A rollback of the stack may find an update still in progress, and must not repeat SageMaker's own rollback.
         described = _component_settled(request, name)
         if _differs(described, request):
             call(
@@ -266,7 +269,7 @@ class InferenceComponent(ResourceType):
         return _outcome(described)
 
     def delete(self, request: Request) -> None:
-        """Remove the component and wait until it is deleted: SageMaker rejects deleting its endpoint before."""
+        """Remove the component and wait until it is gone, since SageMaker deletes no endpoint that has components."""
         name, client = _component_name(request), request.client("sagemaker")
         deadline = time.monotonic() + TIMEOUT_SECONDS
         there = call_if_there(client, "describe_inference_component", InferenceComponentName=name)
@@ -279,12 +282,15 @@ class InferenceComponent(ResourceType):
 
 
 def _component_name(request: Request) -> str:
-    """Return the name in lower case, as the ARN has it; only the runtime minds the case (AWS: CreateEndpoint)."""
+    """Return the component's name in lower case, as in its ARN; only InvokeEndpoint heeds the case.
+
+    AWS: API reference, CreateEndpoint.
+    """
     return request.physical_id.rpartition("/")[2]
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Return True if SageMaker's state differs from the request. Copies count only if the template changes them."""
+    """Return True if the component differs from the request; its copy count matters only if the template changes it."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
@@ -293,7 +299,7 @@ def _differs(described: Mapping[str, Any], request: Request) -> bool:
 
 
 def _specification(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification in the form of the request."""
+    """Convert the Specification of DescribeInferenceComponent to the form that a request has."""
     specification: dict[str, Any] = dict(described["Specification"])
     if (container := specification.get("Container")) is not None:
         rest = {key: value for key, value in container.items() if key != "DeployedImage"}
@@ -315,10 +321,11 @@ def _outcome(described: Mapping[str, Any]) -> Outcome:
 
 
 def _in_service(request: Request, name: str) -> Mapping[str, Any]:
-    """Wait until the component serves as requested.
+    """Wait until the inference component is in service as requested.
 
     Raises:
-        ResourceFailure: it failed, its update was taken back, it vanished or never came.
+        ResourceFailure: the component failed, SageMaker rolled its update back, it was deleted or took too long, or
+            the operation was cancelled.
     """
     described = _component_settled(request, name, cancellable=True)
     status, reason = described["InferenceComponentStatus"], described.get("FailureReason")
@@ -330,7 +337,7 @@ def _in_service(request: Request, name: str) -> Mapping[str, Any]:
 
 
 def _component_settled(request: Request, name: str, *, cancellable: bool = False) -> Mapping[str, Any]:
-    """Wait until the component is neither made nor updated: until then SageMaker rejects every change of it."""
+    """Wait until the component is neither created nor updated, and return it; SageMaker rejects changes before that."""
     deadline, operation = time.monotonic() + TIMEOUT_SECONDS, "describe_inference_component"
     while True:
         described = _described(request, operation, InferenceComponentName=name)

@@ -1,7 +1,7 @@
 """Resource types of Application Auto Scaling and EventBridge Scheduler.
 
-`Ref` of a target is its id, of a policy its ARN (AWS: template reference of each type); which properties replace them
-is in the types' schemas, as cfn-lint has them.
+`Ref` of a scalable target is its id, of a scaling policy its ARN (AWS: template reference of each type). The
+properties whose change makes a new resource are those of the types' schemas in cfn-lint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ACTION_MEMBERS: Final = ("Schedule", "Timezone", "StartTime", "EndTime", "Scalab
 
 
 class ScalableTarget(ResourceType):
-    """A scalable target with its scheduled actions."""
+    """AWS::ApplicationAutoScaling::ScalableTarget, a scalable target with its scheduled actions."""
 
     type: ClassVar[str] = "AWS::ApplicationAutoScaling::ScalableTarget"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -37,10 +37,10 @@ class ScalableTarget(ResourceType):
     takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
-        """Register a target that must not be registered yet, then put its scheduled actions.
+        """Register a scalable target that must not be registered yet, then put its scheduled actions.
 
         Raises:
-            ResourceFailure: it is registered, which a registration would change.
+            ResourceFailure: the target is registered already; a registration would change it.
         """
         physical_id = "|".join(str(request.properties[part]) for part in ID_PARTS)
         if _registered(request):
@@ -51,13 +51,13 @@ class ScalableTarget(ResourceType):
         return Outcome(physical_id=physical_id, attributes={"Id": physical_id})
 
     def update(self, request: Request) -> Outcome:
-        """Register it again, which changes its bounds, and update its scheduled actions."""
+        """Register the target again, which changes its bounds, and update its scheduled actions."""
         self._register(request)
         _put_actions(request)
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Deregister it; its policies and scheduled actions go with it."""
+        """Deregister the target, which deletes its policies and scheduled actions too."""
         call_if_there(request.client(SERVICE), "deregister_scalable_target", **_of_id(request.physical_id))
 
     @staticmethod
@@ -74,7 +74,7 @@ class ScalableTarget(ResourceType):
 
 
 class ScalingPolicy(ResourceType):
-    """A step or target tracking policy; the alarms that a tracking policy gets are the service's own."""
+    """AWS::ApplicationAutoScaling::ScalingPolicy. The service itself makes the alarms of a target tracking policy."""
 
     type: ClassVar[str] = "AWS::ApplicationAutoScaling::ScalingPolicy"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -88,11 +88,11 @@ class ScalingPolicy(ResourceType):
         return self._put(request)
 
     def update(self, request: Request) -> Outcome:
-        """Put it again."""
+        """Overwrite the policy."""
         return self._put(request)
 
     def delete(self, request: Request) -> None:
-        """Delete the policy, where its target has not taken it along."""
+        """Delete the policy, unless it was deleted together with its scalable target."""
         name = request.properties["PolicyName"]
         call_if_there(request.client(SERVICE), "delete_scaling_policy", PolicyName=name, **_target(request))
 
@@ -104,10 +104,10 @@ class ScalingPolicy(ResourceType):
 
 
 def _target(request: Request) -> dict[str, str]:
-    """Return the policy's target: stated by the target's id, or by the three names.
+    """Return the three members that name the policy's target, from ScalingTargetId or from the same properties.
 
     Raises:
-        ResourceFailure: by neither.
+        ResourceFailure: the template gives neither ScalingTargetId nor all three properties.
     """
     if (target_id := request.properties.get("ScalingTargetId")) is not None:
         return _of_id(target_id)
@@ -159,7 +159,7 @@ _SETTINGS: Final = (
 
 
 class Schedule(ResourceType):
-    """A schedule; `Ref` is its name. A changed name or group makes a new one."""
+    """AWS::Scheduler::Schedule; `Ref` is the schedule's name. A changed name or group makes a new schedule."""
 
     type: ClassVar[str] = "AWS::Scheduler::Schedule"
     known: ClassVar[frozenset[str]] = frozenset({*_SETTINGS, "Name"})
@@ -172,11 +172,11 @@ class Schedule(ResourceType):
         return self._put(request, "create_schedule", request.name("Name", limit=NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Replace every setting, as UpdateSchedule does: one that is left out gets its default again."""
+        """Replace every setting, as UpdateSchedule does: a setting that is left out gets its default again."""
         return self._put(request, "update_schedule", request.physical_id)
 
     def delete(self, request: Request) -> None:
-        """Remove the schedule; a one-time schedule may have deleted itself already."""
+        """Remove the schedule; a one-time schedule may have been deleted after its call already."""
         call_if_there(
             request.client("scheduler"), "delete_schedule", Name=request.physical_id, GroupName=_group(request)
         )
@@ -189,7 +189,7 @@ class Schedule(ResourceType):
 
 
 class ScheduleGroup(ResourceType):
-    """A group of schedules; `Ref` is its name. Schedules in it go with it."""
+    """AWS::Scheduler::ScheduleGroup; `Ref` is the group's name. Its schedules are deleted with the group."""
 
     type: ClassVar[str] = "AWS::Scheduler::ScheduleGroup"
     known: ClassVar[frozenset[str]] = frozenset({"Name", "Tags"})
@@ -197,21 +197,21 @@ class ScheduleGroup(ResourceType):
     name_property: ClassVar[str | None] = "Name"
 
     def create(self, request: Request) -> Outcome:
-        """Make the group."""
+        """Make the schedule group."""
         name = request.name("Name", limit=NAME_LIMIT)
         client = request.client("scheduler")
         arn = call(client, "create_schedule_group", Name=name, Tags=request.tag_list() or None)["ScheduleGroupArn"]
         return Outcome(physical_id=name, attributes={"Arn": arn})
 
     def update(self, request: Request) -> Outcome:
-        """Change the tags."""
+        """Put the tags on the schedule group."""
         arn = request.attributes["Arn"]
         if request.tag_list():
             call(request.client("scheduler"), "tag_resource", ResourceArn=arn, Tags=request.tag_list())
         return Outcome(physical_id=request.physical_id, attributes={"Arn": arn})
 
     def delete(self, request: Request) -> None:
-        """Remove the group."""
+        """Remove the schedule group."""
         call_if_there(request.client("scheduler"), "delete_schedule_group", Name=request.physical_id)
 
 

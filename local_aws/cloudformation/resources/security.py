@@ -21,7 +21,7 @@ TAGGING: Final = "list_role_tags", "untag_role", "tag_role"
 
 
 class Role(ResourceType):
-    """A role with its inline and attached policies."""
+    """AWS::IAM::Role, a role with its inline and attached policies."""
 
     type: ClassVar[str] = "AWS::IAM::Role"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -57,7 +57,7 @@ class Role(ResourceType):
         return Outcome(physical_id=name, attributes=_role_attributes(answer["Role"]))
 
     def update(self, request: Request) -> Outcome:
-        """Change what an existing role can change."""
+        """Change the properties of the role, of which only name and path cannot change."""
         properties, old, name = request.properties, request.old_properties, request.physical_id
         client = request.client("iam")
         trust = policy_text(properties["AssumeRolePolicyDocument"])
@@ -91,7 +91,7 @@ class Role(ResourceType):
 
 
 class Policy(ResourceType):
-    """A policy written into roles; users and groups do not exist here."""
+    """AWS::IAM::Policy, an inline policy of roles; its properties Users and Groups are not emulated."""
 
     type: ClassVar[str] = "AWS::IAM::Policy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "PolicyName", "Roles"})
@@ -101,18 +101,18 @@ class Policy(ResourceType):
     def create(self, request: Request) -> Outcome:
         """Write the policy into each role."""
         self._write(request, list(request.properties["Roles"]))
-        # Several stacks may use one policy name for different roles, so the name does not identify one.
+        # Several stacks may use one policy name for different roles, so the name does not identify a resource.
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=POLICY_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Write it into the roles of now, and take it out of the others."""
+        """Write the policy into the present roles, and delete it from roles that the template no longer names."""
         self._write(request, list(request.properties["Roles"]))
         for role in set(request.old_properties["Roles"]) - set(request.properties["Roles"]):
             self._remove(request, role)
         return Outcome(physical_id=request.physical_id)
 
     def delete(self, request: Request) -> None:
-        """Take the policy out of its roles."""
+        """Delete the policy from its roles."""
         for role in request.properties["Roles"]:
             self._remove(request, role)
 
@@ -130,7 +130,7 @@ class Policy(ResourceType):
 
 
 class ManagedPolicy(ResourceType):
-    """A managed policy; its `Ref` is its ARN."""
+    """AWS::IAM::ManagedPolicy; `Ref` is the policy's ARN."""
 
     type: ClassVar[str] = "AWS::IAM::ManagedPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument", "Roles"})
@@ -155,7 +155,7 @@ class ManagedPolicy(ResourceType):
         return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
 
     def update(self, request: Request) -> Outcome:
-        """Make the new text the default version; IAM keeps five, so the one before goes."""
+        """Make the new document the default version and delete all others, since IAM keeps at most five versions."""
         client, arn = request.client("iam"), request.physical_id
         if request.changed("PolicyDocument"):
             document = policy_text(request.properties["PolicyDocument"])
@@ -180,7 +180,7 @@ def _role_attributes(role: dict[str, Any]) -> dict[str, str]:
 
 
 def _set_attached(client: Any, member: str, *, wanted: list[str], current: list[str], **fixed: str) -> None:
-    """Attach policies to a role, or a policy to roles; `member` names the side of the request that varies."""
+    """Attach and detach policies of a role, or roles of a policy; `member` is the request member that varies."""
     for one in wanted:
         if one not in current:
             call(client, "attach_role_policy", **{member: one}, **fixed)
@@ -213,7 +213,7 @@ def _delete_old_versions(client: Any, arn: str) -> None:
 
 
 class Key(ResourceType):
-    """A key; its deletion is scheduled, as KMS does it."""
+    """AWS::KMS::Key, a key whose deletion is scheduled, as in KMS."""
 
     type: ClassVar[str] = "AWS::KMS::Key"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -239,7 +239,7 @@ class Key(ResourceType):
         return Outcome(physical_id=metadata["KeyId"], attributes={"Arn": metadata["Arn"], "KeyId": metadata["KeyId"]})
 
     def update(self, request: Request) -> Outcome:
-        """Change policy, text and rotation."""
+        """Change policy, description and rotation of the key."""
         client, key_id = request.client("kms"), request.physical_id
         if request.changed("KeyPolicy") and request.properties.get("KeyPolicy") is not None:
             policy = policy_text(request.properties["KeyPolicy"])
@@ -252,7 +252,7 @@ class Key(ResourceType):
         return Outcome(physical_id=key_id, attributes={"Arn": arn, "KeyId": key_id})
 
     def delete(self, request: Request) -> None:
-        """Schedule the deletion."""
+        """Schedule the deletion of the key."""
         days = request.properties.get("PendingWindowInDays")
         call_if_there(
             request.client("kms"), "schedule_key_deletion", KeyId=request.physical_id, PendingWindowInDays=days
@@ -260,7 +260,7 @@ class Key(ResourceType):
 
 
 class Alias(ResourceType):
-    """A name for a key."""
+    """AWS::KMS::Alias, a name for a key."""
 
     type: ClassVar[str] = "AWS::KMS::Alias"
     known: ClassVar[frozenset[str]] = frozenset({"AliasName", "TargetKeyId"})
@@ -294,7 +294,7 @@ PARAMETER_NAME_LIMIT: Final = 1011
 
 
 class Parameter(ResourceType):
-    """A parameter; its value is an attribute."""
+    """AWS::SSM::Parameter, whose value is an attribute of the resource."""
 
     type: ClassVar[str] = "AWS::SSM::Parameter"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -311,7 +311,7 @@ class Parameter(ResourceType):
         return self._put(request, name, overwrite=False)
 
     def update(self, request: Request) -> Outcome:
-        """Overwrite the value."""
+        """Overwrite the parameter."""
         return self._put(request, request.physical_id, overwrite=True)
 
     def delete(self, request: Request) -> None:
