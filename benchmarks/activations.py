@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 MOST_OVER, MOST_UNDER = 0.25, 0.10
 LARGEST_MIB: Final = 600
-"""Cases that the estimate puts above this are left out on the CPU, so that the benchmark fits a small machine."""
+"""The largest estimate, in MiB, of a case that runs on the CPU, so that the benchmark fits a small machine."""
 
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 BATCHES, TOKENS = (1, 4, 8, 32), (64, 128, 300, 512)
 
-# hidden, layers, heads, intermediate: tiny, MiniLM's width, base width
+# (hidden, layers, heads, intermediate) of a tiny model, of MiniLM's width and of the base width.
 SIZES: Final = ((64, 2, 4, 128), (384, 4, 12, 1536), (768, 2, 12, 3072))
 DEBERTA: Final[dict[str, Any]] = {
     "relative_attention": True,
@@ -54,7 +54,7 @@ ARCHITECTURES: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One forward pass: its model's name, batch and tokens, and bytes as estimated and as measured."""
+    """One forward pass: the model's name, texts, tokens per text, and the estimated and measured peak in bytes."""
 
     model: str
     batch: int
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def error(self) -> float:
-        """Return the share by which the estimate is over the measurement; negative if under."""
+        """Return the share by which the estimate is over the measurement; negative if it is under the measurement."""
         return self.estimated / self.measured - 1
 
     @property
@@ -74,7 +74,7 @@ class Case:
 
 
 def make_model(architecture: str, size: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> Any:
-    """Create a model of random weights for inference; its vocabulary is small, since embeddings are weights."""
+    """Create a model with random weights; its vocabulary is small, since embeddings are weights, not activations."""
     hidden, layers, heads, intermediate = size
     config = AutoConfig.for_model(
         architecture,
@@ -90,7 +90,7 @@ def make_model(architecture: str, size: tuple[int, int, int, int], device: str, 
 
 
 def measure(model: Any, batch: int, tokens: int) -> int:
-    """Measure peak bytes beside weights and inputs of one pass over texts of different lengths, after a warm-up."""
+    """Return the peak bytes of one pass beyond weights and inputs, with texts of two lengths, after a warm-up pass."""
     device = model.device
     ids = torch.randint(5, 1000, (batch, tokens), device=device)
     mask = torch.ones_like(ids)
@@ -121,7 +121,7 @@ def _cpu_peak(trace: profile) -> int:
 
 
 def cases(device: str, dtype: str, *, quick: bool) -> Iterator[Case]:
-    """Yield every case of the grid, or a few of each architecture."""
+    """Yield every case of the grid, or with `quick` a few cases of each architecture."""
     sizes = SIZES[1:2] if quick else SIZES
     grid = ((1, 64), (4, 128)) if quick else tuple(itertools.product(BATCHES, TOKENS))
     for architecture, size in itertools.product(ARCHITECTURES, sizes):

@@ -38,13 +38,13 @@ ENTRY = """\
 
 
 def write_catalog(path: Path, entries: int) -> Path:
-    """Write a catalog with this many different models."""
+    """Write a catalog with `entries` different models."""
     path.write_text(HEAD + "".join(ENTRY.format(number=number) for number in range(entries)), encoding="utf-8")
     return path
 
 
 def bundle(catalog_file: Path, out: Path) -> float:
-    """Return the seconds to check, render and bundle a catalog."""
+    """Check, render and bundle a catalog, and return the seconds that this takes."""
     start = time.perf_counter()
     catalog = load_catalog(catalog_file).catalog
     image = parse_image(catalog.endpoint.image)
@@ -54,7 +54,7 @@ def bundle(catalog_file: Path, out: Path) -> float:
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Measure both sizes of catalogs in turns, and print the times and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         catalogs = {size: write_catalog(root / f"{size}.yaml", size) for size in (SMALL, LARGE)}

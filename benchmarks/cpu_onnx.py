@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-# Read once, when torch is imported: threads that spin would take the core from the other one's turn.
+# OpenMP reads this once, when torch is imported: spinning threads of torch would take the core in ONNX's turn.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
@@ -67,7 +67,7 @@ LONG: Final = (" ".join(TEXTS[start::6] * 3) for start in range(6))
 
 
 def main() -> int:
-    """Measure, print, and return 1 if a goal is missed."""
+    """Measure and print the speed-up and the differing labels, and return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each (default {ROUNDS})")
     rounds = parser.parse_args().rounds
@@ -103,7 +103,7 @@ def _tokens(arrays: Arrays) -> int:
 def _turns(
     ways: dict[str, Callable[[Arrays], Floats]], inputs: Sequence[Arrays], rounds: int
 ) -> dict[str, list[float]]:
-    """Return the seconds of each way for all inputs, one after the other, `rounds` times, after a warm-up turn."""
+    """Run all inputs by each way in turns, `rounds` times after a warm-up, and return the seconds of each turn."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, run in ways.items():
@@ -116,7 +116,7 @@ def _turns(
 
 
 def _flipped(model: TorchModel, session: Session, inputs: Sequence[Arrays]) -> int:
-    """Count the texts that are nearest to another label in int8 than in torch, each by its own vectors of labels."""
+    """Count the texts whose nearest label differs between int8 and torch, each with its own vectors of the labels."""
     labels = [model.encode([label]) for label in LABELS]
     nearest = []
     for run in (model.run, session.run):

@@ -35,7 +35,7 @@ GEMM_SECONDS = 1.0
 
 
 def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
-    """Return a case's requests, the same ones for every handler."""
+    """Return the request bodies of a case, which are the same for every handler."""
     fixed = {} if case.mixed else {"padding": "max_length", "max_length": LIMIT}
     parameters = {"truncation": True} | fixed
     groups = [texts[start : start + case.items] for start in range(0, len(texts) - case.items, case.items)]
@@ -46,7 +46,7 @@ def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
 
 
 async def register(container: Container, name: str, folder: Path) -> None:
-    """Load a model."""
+    """Load the model of a folder into the server under a name."""
     client = Client(container)
     status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
     client.close()
@@ -55,7 +55,7 @@ async def register(container: Container, name: str, folder: Path) -> None:
 
 
 async def measure(container: Container, name: str, case: Case, bodies: list[bytes], seconds: float) -> Sample:
-    """Measure one handler's turn at a case, with the number of its passes if it counts them."""
+    """Measure one handler's turn at a case; for the batching handler, also the number of its passes."""
     before = None if name == STOCK else await counters(container, name)
     sample = await load(
         container, name, bodies, items=case.items, clients=case.clients, seconds=seconds, calls=case.calls
@@ -70,7 +70,7 @@ async def measure(container: Container, name: str, case: Case, bodies: list[byte
 async def compare(
     container: Container, names: list[str], case: Case, texts: list[str], options: argparse.Namespace
 ) -> dict[str, Sample]:
-    """Measure all handlers at a case, in turns. Crowds have one turn: their first and last passes are half empty."""
+    """Measure all handlers at a case, in turns. Crowds have one turn: its first and last passes are half empty."""
     bodies = bodies_of(case, texts)
     samples = {name: Sample() for name in names}
     rounds = options.rounds if case.clients == ALONE else 1
@@ -81,7 +81,7 @@ async def compare(
 
 
 def report(case: Case, samples: dict[str, Sample]) -> None:
-    """Print one line per handler: its figures, and their ratio to the stock handler's."""
+    """Print one line per handler: its figures, and their ratios to the stock handler's figures."""
     stock = samples[STOCK]
     for name, sample in samples.items():
         p50, p99 = sample.percentile(50), sample.percentile(99)
@@ -94,7 +94,7 @@ def report(case: Case, samples: dict[str, Sample]) -> None:
 
 
 def gemm_rate(device: str, dtype: torch.dtype) -> float:
-    """Measure floating point operations per second of a large matrix product, at its best: the limit for any model."""
+    """Return the most floating point operations per second that a large matrix product reaches: any model's limit."""
     size = GEMM_SIZE[device]
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + GEMM_SECONDS
@@ -106,7 +106,7 @@ def gemm_rate(device: str, dtype: torch.dtype) -> float:
 
 
 def handlers(root: Path, weights: Path, device: str) -> dict[str, Path]:
-    """Return the handlers to compare, each a model's folder."""
+    """Write a model folder for each handler to compare, and return the folders by the handlers' names."""
     given = {"device": device, "max_queue_time_ms": 600_000}
     if device == "cpu":
         stock = write_model(root / "stock", weights, STOCK)
@@ -124,7 +124,7 @@ def handlers(root: Path, weights: Path, device: str) -> dict[str, Path]:
 
 
 def report_share(samples: dict[str, Sample], shape: Shape, device: str) -> None:
-    """Print the share of the device's measured rate that the batching handler reaches, at 512 tokens and 32 clients."""
+    """Print the share of the device's matrix product rate that each batching handler's `samples` reach."""
     for name, sample in samples.items():
         if (dtype := name.removesuffix("-compiled")) in TYPES:
             peak = gemm_rate(device, TYPES[dtype])
@@ -146,7 +146,7 @@ async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
             multi_model=True,
             hub_roots=[root],
             log_file=options.log,
-            # Workers are forked, and a process that has initialised CUDA must not fork.
+            # The server forks its workers, and a process that has initialised CUDA must not fork.
             environment={"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
         )
         try:
@@ -162,7 +162,7 @@ async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
 
 
 def judge(results: dict[Case, dict[str, Sample]]) -> int:
-    """Print the verdicts; return the exit code."""
+    """Print each goal's verdict, and return 1 if a goal is missed, else 0."""
     print("\nGoals, of two cores and six layers (figures are ratios to the stock handler's unless stated otherwise):")
     lines = verdicts(results)
     for _, line in lines:
@@ -190,7 +190,7 @@ def main() -> None:
     options.hidden = options.hidden or (768 if on_gpu else 384)
     torch.set_num_threads(torch.get_num_threads())
     results = asyncio.run(run(options))
-    # The goals are those of a CPU; for a GPU none are known yet.
+    # The goals are for a CPU; there are no goals for a GPU yet.
     sys.exit(0 if on_gpu else judge(results))
 
 

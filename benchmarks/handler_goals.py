@@ -1,9 +1,10 @@
-"""Goals of the batching handler in ratio to the stock one, and their verdicts.
+"""The goals of the batching handler, as ratios to the stock handler's figures, and their verdicts.
 
 p99 is judged on turns of a fixed number of calls. The server takes waiting requests out in an order that is not first
 in, first out: of 8 clients 3 take turns and 5 wait until the load ends (Java's PriorityQueue among equals:
-local_aws/lmi/workers/jobs.py). Five calls are more than one percent of all only in a turn of fewer than 500. There the
-stock handler's p99 is the length of the turn; in a longer one the same five callers wait as long and no longer show.
+local_aws/lmi/workers/jobs.py). Five calls are more than 1 % of all calls only in a turn of fewer than 500 calls. In
+such a turn the stock handler's p99 is the length of the turn; in a longer turn the same five callers wait as long, and
+p99 no longer shows it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ STOCK = "stock"
 FP32, BF16 = "fp32", "bf16"
 ALONE, CROWD_OF_8, CROWD_OF_32 = 1, 8, 32
 CALLS_FOR_P99 = {True: 360, False: 160}
-"""Calls of a turn with 8 clients, by whether lengths are mixed: over a hundred, under five hundred."""
+"""The calls of a turn with 8 clients, for mixed lengths (True) and for 512 tokens: over 100, and under 500."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A number of clients that send lists of a number of texts, of 512 tokens each or of mixed lengths."""
+    """A case: `clients` clients send lists of `items` texts, of 512 tokens each or of mixed lengths."""
 
     clients: int
     items: int
@@ -33,13 +34,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return the name as the table has it."""
+        """Return the case's name in the printed table."""
         sent = f"list of {self.items}" if self.items > 1 else f"{self.clients} client{'s'[: self.clients - 1]}"
         return f"{'mixed' if self.mixed else '512  '} {sent}"
 
     @property
     def calls(self) -> int | None:
-        """Return the number of calls of a turn; None if it is limited by time."""
+        """Return the number of calls of a turn; None if the turn is limited by time."""
         return CALLS_FOR_P99[self.mixed] if self.clients == CROWD_OF_8 else None
 
 
@@ -48,7 +49,7 @@ CASES = [Case(*size, mixed) for mixed in (False, True) for size in ((1, 1), (1, 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure of a handler at a case, in ratio to the stock handler's or by itself, and its bound."""
+    """A goal: a bound for a figure of one handler at certain cases, absolute or as a ratio to the stock handler's."""
 
     text: str
     handler: str
@@ -58,12 +59,12 @@ class Goal:
     below: float | None = None
 
     def met(self, value: float) -> bool:
-        """Return True if a figure is good enough."""
+        """Return True if a value of the figure keeps the bound."""
         return value >= self.least if self.least is not None else value < (self.below or 0.0)
 
     @property
     def bound(self) -> str:
-        """Return the bound in words."""
+        """Return the bound as text."""
         return f"at least {self.least:g}" if self.least is not None else f"under {self.below:g}"
 
 
@@ -94,7 +95,7 @@ GOALS = [
 
 
 def verdicts(results: Mapping[Case, Mapping[str, Sample]]) -> list[tuple[bool, str]]:
-    """Return a line per goal and case, and whether it is met. A handler that did not run has none."""
+    """Return (True if met, line to print) for each goal and case of the handlers that ran."""
     lines = []
     for goal in GOALS:
         for case, samples in results.items():

@@ -1,7 +1,7 @@
 """Closed-loop load on one model: each client sends its next request after the answer to the last.
 
-A load ends after a number of seconds or of calls. Calls under way then are waited for and counted in full, so no wait
-is left out of the percentiles.
+A load ends after a number of seconds or of calls. Calls in progress at its end are waited for and counted in full, so
+no wait is left out of the percentiles.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PERCENT = 100
 OK = 200
 LEAST_CALLS = 3
 MOST_SECONDS = 60.0
-"""Of a turn that is a number of calls, on a machine that is too busy for them."""
+"""The most seconds of a turn that has a number of calls, for a machine that is too busy for so many calls."""
 
 
 @dataclass
 class Sample:
-    """The measurement of a load: latencies in seconds of all requests, items answered, seconds taken."""
+    """The measurement of a load: all latencies in seconds, the answered texts (`items`), and the load's duration."""
 
     latencies: list[float] = field(default_factory=list)
     items: int = 0
@@ -43,7 +43,7 @@ class Sample:
 
     @property
     def rate(self) -> float:
-        """Return the items per second."""
+        """Return the answered texts per second."""
         return self.items / self.seconds
 
     def percentile(self, percent: int) -> float:
@@ -52,7 +52,7 @@ class Sample:
         return 1000 * ordered[max(0, -(-percent * len(ordered) // PERCENT) - 1)]
 
     def add(self, other: Sample) -> None:
-        """Add another round."""
+        """Add the measurement of another round to this one."""
         self.latencies += other.latencies
         self.items += other.items
         self.seconds += other.seconds
@@ -61,7 +61,7 @@ class Sample:
 
 
 class Client:
-    """One persistent connection. Its own few lines of HTTP, since the machine's cores are the server's too."""
+    """An HTTP client with one persistent connection; a minimal one, since the server needs the machine's cores too."""
 
     def __init__(self, container: Container) -> None:
         self._host, self._port = urlsplit(container.url).hostname, urlsplit(container.url).port
@@ -69,7 +69,7 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes, headers: str = "") -> tuple[int, bytes]:
-        """Send a request; return the answer's status and body."""
+        """Send a POST request, and return the answer's status and body."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
@@ -90,7 +90,7 @@ class Client:
 
 
 async def counters(container: Container, model: str) -> dict[str, Any]:
-    """Return the batching handler's sums."""
+    """Return the running totals that the batching handler counts for a model."""
     client = Client(container)
     status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
     client.close()
@@ -112,10 +112,10 @@ async def load(
 ) -> Sample:
     """Send bodies of `items` texts each, repeatedly, from a number of clients: `calls` in all, or for `seconds`.
 
-    However few the seconds, each client has three calls on average, or the first and last passes would be all there is.
+    However few the seconds, each client makes three calls on average, so that first and last passes are not all passes.
 
     Raises:
-        RuntimeError: an answer is not 200.
+        RuntimeError: an answer has another status than 200.
     """
     sample = Sample()
     numbers: Iterator[int] = count() if calls is None else iter(range(calls))

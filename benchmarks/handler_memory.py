@@ -27,13 +27,13 @@ from local_aws.lmi.handler_api import Input, Output
 CLIENTS = 32
 POINTS = 40
 MIB = 1024 * 1024
-# A mebibyte over 20,000 requests; a request that left its texts behind would leave some hundred bytes each time.
+# About 1 MiB over 20,000 requests; if texts of requests were not freed, each request would leave some hundred bytes.
 MOST_KIB = 50.0
 LIST_EVERY, BAD_EVERY, TOP_K_EVERY = 5, 11, 3
 
 
 def body(number: int, texts: list[str]) -> dict[str, Any]:
-    """Return the n-th request."""
+    """Return the body of request number `number`."""
     text = texts[number % len(texts)] + f" {number}"
     if number % BAD_EVERY == 0:
         return {"inputs": number}
@@ -42,7 +42,7 @@ def body(number: int, texts: list[str]) -> dict[str, Any]:
 
 
 def request(value: dict[str, Any]) -> Input:
-    """Return a request in the form in which the server passes it on."""
+    """Return a body as the `Input` that DJL Serving passes to a handler."""
     inputs = Input()
     inputs.properties = {"Content-Type": "application/json"}
     inputs.content.add("data", json.dumps(value).encode())
@@ -50,13 +50,13 @@ def request(value: dict[str, Any]) -> Input:
 
 
 async def run(requests: int) -> list[float]:
-    """Return memory in MiB, at equal distances over this many requests."""
+    """Send requests, and return the process's memory (RSS) in MiB after equal numbers of them."""
     service = Service(Output)
     first = Input()
     given = {"model_id": str(TOKENIZER), "model_dir": "", "device_id": "-1", "threads": "1", "log_interval_s": "5"}
     first.properties = dict(given)
     await service.handle(first)
-    # The tokenizer keeps the last 10,000 different words; that is not a leak, so they are sent before the count.
+    # The tokenizer caches the last 10,000 different words, which is no leak, so the cache is filled before measuring.
     await service.handle(
         request({"inputs": [" ".join(map(str, range(start, start + 400))) for start in range(0, 12_000, 400)]})
     )
@@ -78,7 +78,7 @@ async def run(requests: int) -> list[float]:
 
 
 def main() -> None:
-    """Run and print."""
+    """Run the requests, print the memory's growth, and exit with 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=20_000)
     requests = parser.parse_args().requests

@@ -1,4 +1,4 @@
-"""The model on which the handlers are compared, and the folders that a server loads it from."""
+"""The model with which the handlers are compared, and the model folders that a server loads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 512
 SPECIAL_TOKENS = 2
 BERT, DEBERTA = "bert", "deberta"
 POSITION_SPAN = 512
-# What DeBERTa v3 models have in common (config.json of microsoft/mdeberta-v3-base).
+# The settings that DeBERTa v3 models have in common (config.json of microsoft/mdeberta-v3-base).
 DEBERTA_V3 = {
     "relative_attention": True,
     "position_buckets": POSITION_SPAN // 2,
@@ -34,7 +34,7 @@ MEDIAN_TOKENS, SPREAD = 30, 0.8
 
 STOCK_COPY = "copy of stock"
 
-# The unchanged stock handler on the device of an option: the embedded server runs it on the CPU only.
+# The unchanged stock handler, on the device that an option names: the embedded server has it on the CPU only.
 _STOCK_COPY_SOURCE = """
 import json, transformers
 from djl_python import Output
@@ -64,7 +64,7 @@ class Shape:
         """Return the floating point operations of one text, a multiply-add as two: linear layers, then attention."""
         attention = 4 * tokens**2 * self.hidden
         if self.architecture == DEBERTA:
-            # Queries against all relative positions, and keys.
+            # The products of queries and of keys with all relative positions.
             attention += 4 * tokens * POSITION_SPAN * self.hidden
         return self.layers * (24 * tokens * self.hidden**2 + attention)
 
@@ -97,7 +97,7 @@ def write_weights(folder: Path, shape: Shape) -> Path:
 
 
 def write_model(folder: Path, weights: Path, handler: str, **options: object) -> Path:
-    """Write a model's folder, as its archive unpacks: the stock handler, or the batching one with options."""
+    """Write a model's folder as its archive unpacks, with the stock handler, or with the batching handler's options."""
     folder.mkdir()
     properties: dict[str, Any] = {
         "engine": "Python",

@@ -1,7 +1,7 @@
-"""The engine of the batching handler on a simulated GPU: how idle it leaves the card, and what it takes a pass to cost.
+"""The engine of the batching handler on simulated GPUs: the GPU's idle time, and the cost that a pass is taken to have.
 
-The card is `tests/fakes/simulated_device.py`; threads wait as long as they would for a real one. What a real one does
-with its memory and its kernels is not simulated, so this shows what the engine loses, not what the card reaches.
+The GPU is `tests/fakes/simulated_device.py`; threads wait as long as they would for a real GPU. A real GPU's memory and
+kernels are not simulated, so this shows the time that the engine loses, not the rate that a GPU reaches.
 `python benchmarks/handler.py --device simulated`
 """
 
@@ -41,7 +41,7 @@ AUTO = 16_384
 MOST_IDLE = 0.10
 MOST_TIMES_THE_TRUTH = 2
 IDLE_GOAL = "XLM-R-large"
-# Errors with which CUDA and its libraries report that memory is short: a smaller pass helps, and no new process.
+# Errors with which CUDA and its libraries report that memory is short: a smaller pass helps, a new process does not.
 SHORT_OF_MEMORY = (
     OUT_OF_MEMORY,
     "CUDA error: out of memory",
@@ -54,7 +54,7 @@ SHORT_OF_MEMORY = (
 
 @dataclass(frozen=True)
 class Figures:
-    """What a model's card did: items a second, the share of time in which it was idle, and its passes."""
+    """The work of a model's simulated GPU: texts per second, the share of time in which it was idle, and its passes."""
 
     rate: float
     idle: float
@@ -64,12 +64,12 @@ class Figures:
 
 
 def sequence() -> TokenSequence:
-    """Return a text of a client."""
+    """Return the sequence of a client's text."""
     return TokenSequence(Encoded(np.ones(TOKENS, np.int32), None, truncated=False), TOKENS, Want.LOGITS)
 
 
 def warmed(card: Card) -> Measured:
-    """Return what the passes before READY measure on a card."""
+    """Return the results of the warm-up on a simulated GPU."""
     sample = Encoded(np.ones(LIMIT, np.int32), None, truncated=False)
     loaded: Any = SimpleNamespace(
         forward=SimulatedForward(card, time), device=torch.device("cuda"), limit=LIMIT, samples=[sample]
@@ -78,7 +78,7 @@ def warmed(card: Card) -> Measured:
 
 
 def engine_of(forward: SimulatedForward, measured: Measured, lost: list[str]) -> Engine:
-    """Return the engine as the service makes it."""
+    """Return an engine with the settings that the service gives it."""
     settings = EngineSettings(
         max_batch_tokens=measured.max_batch_tokens,
         max_batch_sequences=64,
@@ -92,7 +92,7 @@ def engine_of(forward: SimulatedForward, measured: Measured, lost: list[str]) ->
 
 
 async def crowd(card: Card, measured: Measured, seconds: float) -> Figures:
-    """Let clients send one text after the other."""
+    """Let clients send one text after the other for `seconds`, and return the GPU's figures."""
     forward = SimulatedForward(card, time)
     engine = engine_of(forward, measured, [])
     started = time.perf_counter()
@@ -112,7 +112,7 @@ async def crowd(card: Card, measured: Measured, seconds: float) -> Figures:
 
 
 async def lost_to(text: str, measured: Measured) -> bool:
-    """Return True if a worker ends because its card reports once, in these words, that memory is short."""
+    """Return True if a worker ends because its GPU reports once, with the error `text`, that memory is short."""
     left = [RuntimeError(text)]
 
     def fails(_sequences: Sequence[Any]) -> Exception | None:
@@ -129,14 +129,14 @@ async def lost_to(text: str, measured: Measured) -> bool:
 
 
 def verdict(text: str, *, met: bool) -> bool:
-    """Print a goal's verdict and return it."""
+    """Print a goal's verdict, and return `met`."""
     print(f"{'met   ' if met else 'MISSED'}  {text}")
     return met
 
 
 def run(seconds: float) -> int:
-    """Measure all cards, print the figures and the goals; return the exit code."""
-    # Each error that a card reports on purpose is logged.
+    """Measure all simulated GPUs, print the figures and the goals' verdicts, and return the exit code."""
+    # The engine would log each error that a GPU reports on purpose.
     logging.disable(logging.CRITICAL)
     met = True
     for name, card in CARDS.items():

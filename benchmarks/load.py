@@ -36,7 +36,7 @@ NOWHERE = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
 }
-"""The runtime is the stub, and nothing else of SageMaker is there."""
+"""The environment of signed calls: the stub takes the place of the SageMaker runtime, and there is no other service."""
 
 WRK_SCRIPT = (
     'wrk.method = "POST"; wrk.body = "{\\"inputs\\": \\"x\\"}"; wrk.headers["Content-Type"] = "application/json"'
@@ -81,26 +81,26 @@ print(json.dumps({"calls": count, "cpu": time.process_time() - cpu}))
 
 
 class Stub:
-    """A stub process for the length of a `with` block."""
+    """A stub server's process, for the duration of a `with` block."""
 
     def __init__(self, *arguments: str) -> None:
         self._command = [sys.executable, "-m", "load_tests.tools.stub", *arguments]
 
     def __enter__(self) -> str:
-        """Start it; return its URL."""
+        """Start the stub's process, and return its URL."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT)  # noqa: S603
         if self._process.stdout is None:
             raise RuntimeError("the stub has no output")
         return f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
     def __exit__(self, *_: object) -> None:
-        """Stop it."""
+        """Stop the stub's process."""
         self._process.terminate()
         self._process.communicate()
 
 
 def client(kind: str, url: str) -> tuple[float, float]:
-    """Return calls per second, and calls per second of processor time, of one kind of client."""
+    """Run a kind of client, and return its calls per second, and per second of processor time."""
     command = [sys.executable, "-c", CLIENT, kind, url, str(CALLERS), str(SECONDS)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own code
     found = json.loads(done.stdout)
@@ -108,7 +108,7 @@ def client(kind: str, url: str) -> tuple[float, float]:
 
 
 def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
-    """Run the load test on a stub, as on a container or signed as on SageMaker; return its result's folder."""
+    """Run the load test on a stub, signed as for SageMaker or unsigned; return the folder of its results."""
     command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "--only-summary"]
     command += ["--models", "stub", "--task", "text-classification", "--warmup", "1", "--out", str(out)]
     command += ["--endpoint", "stub"] if signed else ["--host", url]
@@ -120,7 +120,7 @@ def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
 
 
 def whole(url: str, out: Path, processes: int) -> tuple[float, float]:
-    """Return the rates as `client` does, for Locust as a whole."""
+    """Run the whole of Locust, and return its calls per second, and per second of processor time."""
     spread = ["--processes", str(processes)] if processes > 1 else []
     arguments = ("-u", str(CALLERS), "--measure", str(SECONDS), "--skip-cold", *spread)
     run = load_run(locust(url, out, *arguments, signed=True))
@@ -151,7 +151,7 @@ def wrk(url: str, connections: int, folder: Path) -> float:
 
 
 def rates(folder: Path) -> None:
-    """Compare calls per second."""
+    """Compare the clients' calls per second, and print them."""
     kinds = ("boto3", "signed", "unsigned", "locust", "locust --processes 2")
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     with Stub() as url:
@@ -188,7 +188,7 @@ def latencies(folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Measure rates and latencies, and print the results."""
     with tempfile.TemporaryDirectory() as name:
         rates(Path(name))
         latencies(Path(name))

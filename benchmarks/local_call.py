@@ -62,7 +62,7 @@ HEADERS = {"Content-Type": "application/json", "X-Amzn-SageMaker-Target-Model": 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The endpoint: the front door's address and process, the container's address, process and model id."""
+    """The measured endpoint: address and process of the front door, and the container's, with the model id."""
 
     url: str
     pid: int
@@ -73,7 +73,7 @@ class Served:
 
 
 def main() -> int:
-    """Measure and print; return 1 if a goal is not met."""
+    """Measure and print all figures; return 1 if a goal is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1000, help="calls a measurement (default 1000)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the best counts (default 5)")
@@ -98,7 +98,7 @@ def _client(service: str, url: str) -> Any:  # one factory for all services
 
 @cache
 def _session() -> Any:
-    """Return one session for all clients, with the environment's keys; building one takes most of a client's time."""
+    """Return one boto3 session for all clients: building a session takes most of the time of building a client."""
     return boto3.Session()
 
 
@@ -113,7 +113,7 @@ def _archive() -> bytes:
 
 
 def _deploy(server: local.LocalServer) -> Served:
-    """Return an endpoint with the model loaded."""
+    """Deploy an endpoint to the local AWS, load its model, and return the endpoint."""
     url = server.url
     os.environ.update(server.environment())
     s3, iam, sagemaker = (_client(service, url) for service in ("s3", "iam", "sagemaker"))
@@ -145,7 +145,7 @@ def _deploy(server: local.LocalServer) -> Served:
 
 
 def _print_layers(served: Served, calls: int, rounds: int) -> float:
-    """Print the medians of each layer in milliseconds; return what front and container add."""
+    """Print the median of each layer in ms; return the time in ms that front door and container add to a call."""
     runtime = _client("sagemaker-runtime", served.url)
     with _Stub() as stub:
         stub_runtime = _client("sagemaker-runtime", stub.url)
@@ -282,7 +282,7 @@ class _Stub:
 
 
 class _StubProtocol(asyncio.Protocol):
-    """Treats the bytes that arrive together as one request: bodies here are smaller than a segment."""
+    """The stub's protocol: bytes that arrive together are one request, since bodies here are smaller than a segment."""
 
     _ANSWER = (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nx-amzn-RequestId: 1\r\nContent-Length: "

@@ -20,7 +20,7 @@ CAPACITY = (20_000.0, 12_000.0, 0.9)
 
 
 def make_items(count: int, seed: int) -> list[Item]:
-    """Return random models: MiB of GPU and host, share of an endpoint's time; one in ten with two replicas."""
+    """Return random models: MiB of GPU and host memory, share of an endpoint's time; 1 in 10 has 2 replicas."""
     generator = random.Random(seed)  # noqa: S311 - not a secret
     return [
         Item(
@@ -33,7 +33,7 @@ def make_items(count: int, seed: int) -> list[Item]:
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Measure the planning of both fleets in turns, and print the results."""
     seconds: dict[int, list[float]] = {SMALL: [], LARGE: []}
     worst = 0.0
     pack(make_items(SMALL, 0), CAPACITY)

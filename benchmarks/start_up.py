@@ -1,4 +1,4 @@
-"""Hold the start of the CDK app and of the command line against the least that their libraries take.
+"""Compare the start of the CDK app and of the command line with the least time that their libraries take.
 
 `app.py` is compared with a CDK app of one bucket, both with the environment that the cdk command gives an app, and
 `cohost --help` with the imports of typer and rich. All take turns; the medians of user and system seconds, children
@@ -39,7 +39,7 @@ def cpu_seconds(arguments: list[str], outdir: Path) -> float:
     """Return the user and system seconds of a Python process and its children.
 
     Raises:
-        RuntimeError: the process failed.
+        RuntimeError: the process ended with an error.
     """
     # -W ignore: jsii warns of Node.js versions. The compiled bytecode is kept, as for every user.
     process = subprocess.Popen(  # noqa: S603 - this interpreter, arguments from above
@@ -60,7 +60,7 @@ def _environment(outdir: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Measure, print the ratios, and return 1 if one is beyond the goal."""
+    """Measure the start-ups, print their ratios to the baselines, and return 1 if a ratio is beyond the goal."""
     seconds: dict[tuple[str, bool], list[float]] = {(name, own): [] for name in PAIRS for own in (True, False)}
     with tempfile.TemporaryDirectory() as folder:
         for run in range(RUNS + 1):

@@ -1,1 +1,1 @@
-"""CDK constructs of lmi-cohost, one responsibility each."""
+"""The CDK constructs of lmi-cohost, each with one responsibility."""

@@ -1,4 +1,4 @@
-"""Acknowledgements of findings of cdk-nag or cfn-lint: by id, with a true reason, on one construct alone."""
+"""Acknowledgements of findings of cdk-nag or cfn-lint, each with the rule's id and a reason, on one construct."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str | None = None) -> None:
-    """Acknowledge a rule on a construct and those below it; `finding` narrows it to one finding of that rule.
+    """Acknowledge a rule of cdk-nag on a construct and its children, or only one finding of the rule, `finding`.
 
     A finding in IAM policies is written "Resource::<LogicalId.Arn>/path/*" or "Action::service:verb*".
     """
@@ -20,7 +20,7 @@ def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str |
 
 
 def accept_lint(construct: IConstruct, rule: str, *, reason: str) -> None:
-    """Acknowledge a finding of cfn-lint on the one resource of a construct."""
+    """Acknowledge a rule of cfn-lint on the resource that is the construct's default child."""
     resource = construct.node.default_child
     if isinstance(resource, cdk.CfnResource):
         resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [rule]}, "reason": reason})

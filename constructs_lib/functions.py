@@ -1,4 +1,4 @@
-"""The Lambda functions behind this project's custom resources."""
+"""The Lambda functions of this project's custom resources."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def add_function(scope: Construct, **properties: Any) -> tuple[lambda_.Function, iam.Role]:
-    """Add a Python function with its log group and a role that may write that log alone; no managed policy.
+    """Add a Python Lambda function with its log group and a role that may only write that log group.
 
     Args:
         scope: the construct whose children become `Logs`, `Role` and `Function`.
-        properties: as of `lambda_.Function`: description, code, handler, timeout and more.
+        properties: further arguments of `lambda_.Function`: description, code, handler, timeout and more.
     """
     log_group = logs.LogGroup(
         scope, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY

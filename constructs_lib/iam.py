@@ -1,4 +1,4 @@
-"""The role that a model's container runs with."""
+"""The execution role of a SageMaker model's container."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class ExecutionRole(Construct):
-    """A role with what SageMaker needs to start the container and no more (AWS: CreateModel API, role permissions).
+    """The execution role with the least rights that SageMaker needs (AWS: CreateModel API, role permissions).
 
-    It may pull one image repository, write one log group and put metrics into SageMaker's namespaces. Reading the
-    archives is granted by the model store that holds them. Whatever uses the role has to wait for its rights, which are
-    a resource of their own: `policy`.
+    The role may pull from one image repository, write one log group and put metrics into SageMaker's namespaces. The
+    model store grants the reading of its archives. Every resource that uses the role must depend on `policy`, the
+    separate resource with the role's rights.
 
     Args:
-        image: the image whose repository the role may pull, also from another account.
-        log_group: the group that the endpoint's containers write to; more of them with `allow_logs`.
+        image: the image from whose repository the role may pull; it may be in another account.
+        log_group: the log group that the endpoint's containers write to; `allow_logs` adds further groups.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, image: ImageUri, log_group: logs.ILogGroup) -> None:
@@ -56,20 +56,20 @@ class ExecutionRole(Construct):
 
     @property
     def role_arn(self) -> str:
-        """Return the ARN to give to SageMaker."""
+        """Return the ARN of the role."""
         return self.role.role_arn
 
     @property
     def policy(self) -> IConstruct:
-        """Return the rights of the role, also those granted later."""
+        """Return the policy resource with the role's rights, including rights that are granted later."""
         return self.role.node.find_child("DefaultPolicy")
 
     def allow_logs(self, log_group: logs.ILogGroup) -> None:
-        """Let containers write to one more log group."""
+        """Allow the containers to write to a further log group."""
         log_group.grant(self.role, "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
 
     def allow_alarms(self, names: Sequence[str]) -> None:
-        """Let SageMaker read the alarms that take an update back (developer guide, "Auto-Rollback Configuration")."""
+        """Allow SageMaker to read the rollback alarms (developer guide, "Auto-Rollback Configuration")."""
         if names:
             stack = cdk.Stack.of(self)
             format_arn = partial(

@@ -1,4 +1,4 @@
-"""The network that an endpoint's containers run in."""
+"""The VPC settings and the network isolation of an endpoint's containers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cohost.catalog.models import Network
     from constructs_lib.endpoints.hosted_endpoint import HostedEndpoint
 
-# SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC);
-# aws-cdk-lib 2.275.0 grants the same nine in its SageMakerCreateModel.
+# SageMaker creates the network interfaces with the container's role (SageMaker guide: execution roles, CreateModel,
+# private VPC); aws-cdk-lib 2.275.0 grants the same nine actions in its SageMakerCreateModel.
 _ON_INTERFACES = ("ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface")
 _WITHOUT_RESOURCE = (
     "ec2:DeleteNetworkInterfacePermission",
@@ -30,13 +30,13 @@ _WITHOUT_RESOURCE = (
 
 
 class ContainerNetwork(Construct):
-    """Puts the containers of an endpoint into a VPC, or cuts them off from any network, or both.
+    """The network of an endpoint's containers: in a VPC, or cut off from any network, or both.
 
-    Where route tables are given, an S3 gateway endpoint is made on them: it bills nothing, and is the way to the
-    archives and to weights in S3 for subnets that lead nowhere else.
+    If the catalog names route tables, an S3 gateway endpoint is created for them. It costs nothing, and lets subnets
+    without internet reach the archives and weights in S3.
 
     Args:
-        network: the catalog's section; all ids are used unchecked, since a synth looks nothing up.
+        network: the catalog's section `network`; its ids are used unchecked, since a synth looks nothing up.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, network: Network) -> None:
@@ -47,8 +47,8 @@ class ContainerNetwork(Construct):
     def place(self, endpoint: HostedEndpoint) -> None:
         """Put all containers of an endpoint into this network.
 
-        A model's own settings decide for a variant that names it; for inference components, those of the endpoint's
-        configuration do (SageMaker API reference: CreateEndpointConfig, VpcConfig).
+        For a variant that names a model, SageMaker uses the settings of the model; for inference components, the
+        settings of the endpoint's configuration (SageMaker API reference: CreateEndpointConfig, VpcConfig).
         """
         if self._network.in_vpc:
             self._grant_interfaces(endpoint.execution_role.role)
@@ -63,7 +63,7 @@ class ContainerNetwork(Construct):
                 child.vpc_config = self._config_vpc() if self._network.in_vpc else None
 
     def _grant_interfaces(self, role: iam.Role) -> None:
-        """Allow network interfaces in these subnets with these security groups, and in no others."""
+        """Allow the role to create network interfaces in the catalog's subnets and security groups only."""
         interfaces = self._arn("network-interface", "*")
         subnets = [self._arn("subnet", one) for one in self._network.subnets]
         groups = [self._arn("security-group", one) for one in self._network.security_groups]
@@ -111,6 +111,6 @@ class ContainerNetwork(Construct):
 
 
 def _is_for_components(config: sagemaker.CfnEndpointConfig) -> bool:
-    """Return True if the variants name no model, because components will."""
+    """Return True if the variants name no model, because the endpoint's inference components do."""
     variants = config.production_variants
     return isinstance(variants, list) and not any(getattr(variant, "model_name", None) for variant in variants)

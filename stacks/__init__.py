@@ -1,1 +1,1 @@
-"""The stacks: wiring of constructs, grants between them, outputs."""
+"""The CDK stacks: they connect the constructs, grant rights between them, and add the outputs."""

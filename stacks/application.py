@@ -1,4 +1,4 @@
-"""All stacks of a catalog: its own, that of weights in S3, and the comparison designs that it names."""
+"""The CDK app's stacks for a catalog: its endpoint, the weights' bucket, and the comparison designs that it names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_stacks(app: cdk.App, loaded: LoadedCatalog, environment: cdk.Environment
     """Add every stack of a catalog to an application, and the checks that each synth runs.
 
     Raises:
-        CohostError: the catalog asks for what cannot be built.
+        CohostError: a stack cannot be built from the catalog's settings.
     """
     catalog = loaded.catalog
     stack = LmiCohostStack(app, STACK_ID, catalog=catalog, profiles=loaded.profiles, env=environment)
@@ -31,7 +31,7 @@ def add_stacks(app: cdk.App, loaded: LoadedCatalog, environment: cdk.Environment
 
 
 def _add_designs(app: cdk.App, catalog: Catalog, environment: cdk.Environment) -> None:
-    # Imported here: most catalogs name no design, and every synth would wait for their modules.
+    # The designs' modules are imported here, because most catalogs name no design, and every synth would wait for them.
     if catalog.designs is None:
         return
     if catalog.designs.cpu_onnx is not None:

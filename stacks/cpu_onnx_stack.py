@@ -30,11 +30,11 @@ _ENGINE: Final = "onnxruntime"
 
 
 class CpuOnnxStack(CatalogStack):
-    """The catalog's models as `cohost export-onnx` has exported them, on one endpoint without a GPU.
+    """The stack of one endpoint without a GPU that serves the models as `cohost export-onnx` has exported them.
 
     Raises:
-        CatalogError: settings of the catalog do not go together.
-        OnnxError: a model is not exported yet, or was exported from another state of the catalog.
+        CatalogError: settings of the catalog contradict each other.
+        OnnxError: a model is not exported yet, or was exported with other settings than the catalog's present ones.
         ImageError: the design's image cannot be read, or the region has no known registry for it.
         PriceError: the price list cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The stacks of the comparison designs share these: a catalog with the design's endpoint as its own, and its checks."""
+"""The parts that the comparison designs' stacks share: a catalog with the design's endpoint, and its checks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")
 
 
 def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
-    """Return the catalog with its endpoint changed; the number of instances is fixed, so nothing scales it.
+    """Return the catalog with its endpoint changed by the keywords, multi-model and without scaling.
 
-    The key of the volumes was chosen for the catalog's own instance type. A design on a type with disks of its own,
-    which no key of the account's encrypts, goes without it.
+    The KMS key of the volumes was chosen for the catalog's own instance type. The key is left out if the design's
+    instance type has disks of its own, which no KMS key of the account encrypts.
     """
     changed = catalog.endpoint.model_copy(update={"topology": MULTI_MODEL, **endpoint})
     if has_own_disks(changed.instance_type):
@@ -35,7 +35,7 @@ def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
 
 
 def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, prices: PriceList, *, multi_model: bool) -> None:
-    """Report misfits of image, instance type and region, and an unknown price."""
+    """Report objections to the design's image, instance type and region, and an unknown price, on the stack."""
     endpoint = own.endpoint
     found = misfits(endpoint, parse_image(endpoint.image), uri, stack.region)
     price = prices.find(stack.region, endpoint.instance_type)

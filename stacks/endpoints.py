@@ -1,4 +1,4 @@
-"""The endpoint of a catalog, in whichever topology the catalog asks for."""
+"""The endpoint of a catalog, in the topology that the catalog states."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from cohost.catalog.models import Catalog, Endpoint
     from constructs_lib.endpoints.hosted_endpoint import Archives
 
-# The same for both, so that another topology under one name is an update, which SageMaker refuses, and no deletion.
+# The same id in both topologies, so that another topology under the same endpoint name is an update, which SageMaker
+# refuses, and not a deletion.
 ENDPOINT_ID: Final = "Endpoint"
 
 
 def hosting_of(endpoint: Endpoint, store: Archives, region: str) -> Hosting:
-    """Return what a catalog states of its endpoint in every topology.
+    """Return the settings of a catalog's endpoint that are the same in every topology.
 
     Raises:
         ImageError: the image cannot be read, or the region has no known registry for it.
@@ -40,7 +41,7 @@ def hosting_of(endpoint: Endpoint, store: Archives, region: str) -> Hosting:
 
 
 def add_endpoint(stack: cdk.Stack, catalog: Catalog, hosting: Hosting) -> MultiModelEndpoint | ScaleToZeroEndpoint:
-    """Add the endpoint that a catalog states to its stack."""
+    """Add the endpoint of a catalog, in its topology, to a stack, and encrypt its volumes."""
     hosted = _hosted(stack, catalog, hosting)
     hosted.encrypt_volumes(catalog.endpoint.kms_key)
     return hosted

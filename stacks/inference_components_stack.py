@@ -32,18 +32,19 @@ STACK_ID: Final = "InferenceComponentsStack"
 SUFFIX: Final = "-components"
 
 _NAME_CHARACTERS: Final = 63
-"""Of an inference component (API reference: CreateInferenceComponent)."""
+"""The most characters of an inference component's name (API reference: CreateInferenceComponent)."""
 
 _MOST_VARIABLES: Final = 16
 _LEAST_CHARACTERS: Final = 2
-"""Of the environment of a component's container, and of its names (template reference: EnvironmentMap)."""
+"""The fewest characters of a variable's name in the environment of a component's container, which has at most
+`_MOST_VARIABLES` variables (template reference: EnvironmentMap)."""
 
 
 class InferenceComponentsStack(CatalogStack):
-    """The catalog's models, each as a component with a GPU of its own, on managed instances.
+    """The stack of an endpoint with one inference component per model, each with GPUs of its own.
 
     Raises:
-        CatalogError: settings of the catalog do not go together.
+        CatalogError: settings of the catalog contradict each other.
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.
         PriceError: the price list cannot be read.
     """
@@ -82,7 +83,7 @@ class InferenceComponentsStack(CatalogStack):
         )
         self.endpoint.encrypt_volumes(own.endpoint.kms_key)
         if catalog.network is not None:
-            # A route table takes one S3 endpoint, which the stack of the catalog's own endpoint makes.
+            # A route table takes only one S3 endpoint, and the stack of the catalog's own endpoint creates that one.
             network = catalog.network.model_copy(update={"route_tables": []})
             ContainerNetwork(self, "Network", network=network).place(self.endpoint)
         prices = load_prices()
@@ -102,7 +103,7 @@ class InferenceComponentsStack(CatalogStack):
 
 
 def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
-    """Return the errors of a design that SageMaker would reject, or never finish."""
+    """Return the errors of a design whose deployment SageMaker would reject, or never finish."""
     faults = []
     longest = max((own_component_name(own.endpoint.name, model) for model in own.models), key=len)
     if len(longest) > _NAME_CHARACTERS:
@@ -125,7 +126,7 @@ def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
 
 
 def _environment_faults(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the errors of an environment that a model's container takes and a component's does not."""
+    """Yield the errors of an environment that is allowed for a model's container but not for a component's."""
     if len(environment) > _MOST_VARIABLES:
         yield (
             f"environment: the endpoint has {len(environment)} variables; allowed: {_MOST_VARIABLES} for a component's "

@@ -1,4 +1,4 @@
-"""The stack of one catalog: bucket, archives, endpoint, and the outputs by which callers find it."""
+"""The stack of a catalog's own endpoint: bucket, archives, endpoint, and the outputs by which callers find it."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ STACK_ID: Final = "LmiCohostStack"
 
 
 class LmiCohostStack(CatalogStack):
-    """Several encoder models on one endpoint, as one catalog states them.
+    """The stack of one endpoint that serves all models of a catalog.
 
-    Another topology needs another endpoint name: under the same one the update fails, because SageMaker takes no
-    endpoint from models to components or back, and the stack goes back to what it was.
+    Another topology needs another endpoint name: under the same name the update fails and is rolled back, because
+    SageMaker changes no endpoint from models to inference components or back.
 
     Args:
-        catalog: what is deployed.
-        profiles: sizes of the models by model id. Left out, their memory is not checked.
-        **kwargs: as of any stack.
+        catalog: the catalog to deploy.
+        profiles: the sizes of the models by model id. Without profiles the models' memory is not checked.
+        **kwargs: further arguments of `cdk.Stack`.
 
     Raises:
-        CatalogError: settings of the catalog do not go together.
+        CatalogError: settings of the catalog contradict each other.
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.
         PriceError: the price list cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The stack of the weights' bucket, which must exist before weights are pushed, and so before any endpoint."""
+"""The stack of the weights' bucket. The bucket must exist before weights are pushed, and so before any endpoint."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LmiCohostWeightsStack(CatalogStack):
-    """One bucket for the weights of all endpoints of an account and region.
+    """The stack of the one bucket for the weights of all endpoints in an account and region.
 
     Raises:
-        CatalogError: settings of the catalog do not go together.
+        CatalogError: settings of the catalog contradict each other.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:

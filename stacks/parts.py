@@ -1,4 +1,4 @@
-"""The parts that all stacks share: the checked catalog and its tags, check results, the model store, outputs."""
+"""The parts that all stacks share: checking and tagging, reports of objections, the model store, the outputs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from constructs_lib.storage.weights import ModelWeights
 
 
-# A change of one of the first two, or of the stack's own tags, which reach them, could move every deployed endpoint to
-# another configuration. A component is found by its endpoint, and what else an update of its tags does is not known.
+# A new tag on an EndpointConfig or a Model, or on the stack itself, whose tags reach both, could move every deployed
+# endpoint to another configuration. An inference component is found by its endpoint, and the effects of an update of
+# its tags are not known.
 _WITHOUT_STACK_TAG: Final = (
     "AWS::SageMaker::EndpointConfig",
     "AWS::SageMaker::Model",
@@ -41,24 +42,24 @@ _WITHOUT_STACK_TAG: Final = (
 
 
 class CatalogStack(cdk.Stack):
-    """A stack of a catalog that was checked, with its tags on the stack and on every resource.
+    """The base class of a catalog's stacks: it checks the catalog, and tags the stack and every resource.
 
     Raises:
-        CatalogError: settings of the catalog do not go together.
+        CatalogError: settings of the catalog contradict each other.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
         check_catalog(catalog)
         super().__init__(scope, construct_id, tags=catalog.tags, **kwargs)
-        # The tags of the stack itself reach the resources that CloudFormation can tag; these are in the template, where
-        # a review sees them.
+        # The tags of the stack itself reach the resources that CloudFormation can tag; the tags of resources are in the
+        # template, where a review sees them.
         for key, value in catalog.tags.items():
             cdk.Tags.of(self).add(key, value)
         cdk.Tags.of(self).add(STACK_TAG, self.stack_name, exclude_resource_types=list(_WITHOUT_STACK_TAG))
 
 
 def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:
-    """Report misfits as the stack's errors and warnings; an acknowledged warning is left out."""
+    """Report objections as errors and warnings of the stack, without the warnings that the catalog acknowledges."""
     annotations = cdk.Annotations.of(stack)
     for misfit in found:
         check = f"lmi-cohost:{misfit.name}"
@@ -79,7 +80,7 @@ def add_store(
     bundle: bool,
     keep_generations: int = 0,
 ) -> ModelStore:
-    """Add the archives of a catalog's models for an image, published below the catalog's prefix of a bucket."""
+    """Add the model store, which publishes the archives of a catalog's models below its prefix in a bucket."""
     models = catalog.models
     return ModelStore(
         stack,
@@ -111,16 +112,16 @@ def add_outputs(
     others: Mapping[str, str],
     inference_component_name: str | None = None,
 ) -> None:
-    """Add the outputs by which callers find the endpoint, as every stack has them, and its cost.
+    """Add the outputs that every stack has: those by which callers find the endpoint, and its cost.
 
     Args:
-        stack: where they are added.
-        catalog: its endpoint is the stack's.
-        prices: for the cost; plain values, so that a review sees them in `cdk diff`.
-        topology: the way of addressing a model.
-        models: the address of each model.
-        others: outputs of this stack alone.
-        inference_component_name: the component that callers name; None if there is none.
+        stack: the stack of the outputs.
+        catalog: the catalog with the stack's endpoint.
+        prices: the price list for the cost; outputs are plain values, so that a review sees them in `cdk diff`.
+        topology: the endpoint's topology, which decides how a call names its model.
+        models: the address of each model (such as TargetModel) by model name.
+        others: the values of further outputs by their keys, for this stack only.
+        inference_component_name: the inference component that calls name; None if calls name none.
     """
     name, entry = next(iter(catalog.models.items()))
     route = find_route(

@@ -1,4 +1,4 @@
-"""Monitoring and expiry of an endpoint."""
+"""The monitoring, data capture, guardrails and expiry of an endpoint, as the catalog states them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from cohost.forecast.pricing.price_list import PriceList
     from constructs_lib.endpoints.hosted_endpoint import HostedEndpoint
 
-# Of a type that no table has; GPU types are the rule.
+# The number of GPUs that is assumed for an instance type that is in no table.
 _UNKNOWN_GPUS: Final = 1
 
 
 def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, prices: PriceList) -> Monitoring:
-    """Add alarms, their topic, and the dashboard; outputs hold their addresses."""
+    """Add the alarms, their SNS topic and the dashboard, with outputs for the topic's ARN and the dashboard's URL."""
     settings = catalog.monitoring
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     monitoring = Monitoring(
@@ -43,7 +43,7 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
     topic_arn = monitoring.topic.topic_arn
     cdk.CfnOutput(stack, "AlarmTopicArn", value=topic_arn, description="Alarms are published to this topic")
     if settings.email is None:
-        # The topic is a token, so nothing is quoted; an ARN needs no quotes.
+        # The ARN is a token, so it cannot be quoted for a shell here; an ARN needs no quotes.
         command = f"aws sns subscribe --region {stack.region} --topic-arn {topic_arn} --protocol email"
         cdk.CfnOutput(stack, "AlarmSubscribe", value=f"{command} --notification-endpoint YOUR@ADDRESS")
     if settings.dashboard:
@@ -61,7 +61,7 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
 
 
 def add_data_capture(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint) -> None:
-    """Add the bucket of calls and answers, if the catalog asks for data capture; an output holds its address."""
+    """Add data capture with its bucket, if the catalog asks for it, and an output for the address of the records."""
     if (settings := catalog.data_capture) is None:
         return
     capture = DataCapture(stack, "DataCapture", endpoint=endpoint, **settings.model_dump())
@@ -69,7 +69,7 @@ def add_data_capture(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndp
 
 
 def add_guardrails(catalog: Catalog, *, endpoint: HostedEndpoint, monitoring: Monitoring) -> None:
-    """Let the alarms roll back an update of the endpoint, if the catalog states guardrails."""
+    """Apply the catalog's deployment guardrails, if there are any: alarms then roll back updates of the endpoint."""
     if (guardrails := catalog.deployment) is None:
         return
     own = guardrails.rollback_alarms

@@ -1,7 +1,7 @@
-"""Print known vulnerabilities of the pinned Python packages.
+"""Print the known vulnerabilities of the pinned Python packages.
 
-`python tools/audit_packages.py` needs the advisory service that `pip-audit` queries. If it cannot be reached in time,
-or has none of the packages, a line states that, and the check passes, so that it runs without a network.
+`python tools/audit_packages.py` needs the advisory service that `pip-audit` queries. If the service cannot be
+reached in time, or has none of the packages, a line states that, and the check passes, so that it runs offline.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parent.parent
 REQUIREMENTS: Final = ROOT / "requirements-all.txt"
 SECONDS: Final = 30
-"""`make check` is to end within a minute, also where the service hangs."""
+"""The time limit of the query, in seconds: `make check` is to end within a minute, even if the service hangs."""
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _ask() -> list[dict[str, Any]] | str:
-    """Query the vulnerabilities of each package, or the reason why none are known."""
+    """Return pip-audit's entry for each package with its vulnerabilities, or the reason why there is no answer."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "audit.json"
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]

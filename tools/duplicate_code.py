@@ -1,8 +1,8 @@
-"""Find code that stands twice in the product: runs of statements that differ in names of variables and in texts alone.
+"""Find duplicate code: runs of statements that differ only in the names of variables and in texts.
 
 `python tools/duplicate_code.py` compares the statements of all functions by their syntax trees. A list of fields, a
-signature, an import or a docstring is not compared. What may stand twice is in EXCEPTIONS, with the reason; an
-exception that is not needed any more is reported too.
+signature, an import or a docstring is not compared. EXCEPTIONS has the allowed duplicates with their reasons; an
+exception that is no longer needed is reported too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent
 FOLDERS: Final = ("cohost", "constructs_lib", "load_tests", "local_aws", "stacks", "tools", "benchmarks")
 LEAST_NODES: Final = 24
-"""Nodes of the syntax tree in a run: about five lines. Shorter runs are alike by chance."""
+"""The fewest syntax nodes of a run that is compared: about five lines. Shorter runs are alike by chance."""
 
 Pair = tuple[str, str]
 EXCEPTIONS: Final[Mapping[Pair, str]] = {
@@ -36,19 +36,19 @@ EXCEPTIONS: Final[Mapping[Pair, str]] = {
 
 
 class Run(NamedTuple):
-    """Statements of one function; `name` is `file:function`."""
+    """Consecutive statements of one function; `name` is `file:function`, `first` and `last` are line numbers."""
 
     name: str
     first: int
     last: int
 
     def __str__(self) -> str:
-        """Format the place as editors open it."""
+        """Return the run's place in the form `file:first-last`."""
         return f"{self.name.partition(':')[0]}:{self.first}-{self.last}"
 
 
 def main() -> int:
-    """Print each pair that is not an exception, and each exception without a pair; return 1 if there is one."""
+    """Print each duplicate that is no exception, and each exception without a duplicate; return 1 if there is one."""
     found = pairs(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
     for names, (one, other) in sorted(found.items()):
         if names not in EXCEPTIONS:
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def pairs(paths: Iterable[Path]) -> dict[Pair, tuple[Run, Run]]:
-    """Return a pair of equal runs for every two functions that have one."""
+    """Return a pair of equal runs for every two functions that share one, by the functions' names."""
     alike: dict[tuple[str, ...], set[Run]] = defaultdict(set)
     for path in paths:
         for function, name in _functions(ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT))):
@@ -88,7 +88,7 @@ def _functions(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _runs(function: ast.AST) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Yield the shortest run from each statement on that has enough nodes."""
+    """Yield, for each statement, the shortest run that begins there and has LEAST_NODES nodes: its shape and lines."""
     for block in _blocks(function):
         shapes = [tuple(_shape(statement)) for statement in block]
         for start in range(len(block)):
@@ -101,7 +101,7 @@ def _runs(function: ast.AST) -> Iterator[tuple[tuple[str, ...], int, int]]:
 
 
 def _blocks(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
-    """Yield the lists of statements of a function, but for those of functions in it."""
+    """Yield the lists of statements of a function, without those of functions and classes inside it."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = [inner for inner in getattr(node, field, ()) if isinstance(inner, ast.stmt) and _counts(inner)]
         if block:
@@ -117,7 +117,7 @@ def _counts(statement: ast.stmt) -> bool:
 
 
 def _shape(node: ast.AST) -> Iterator[str]:
-    """Yield the kinds of a node and of all below it, with names of members and numbers, without variables and texts."""
+    """Yield the kinds of a node and its descendants, with members' names and numbers, without variables and texts."""
     kind = type(node).__name__
     match node:
         case ast.expr_context():

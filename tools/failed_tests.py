@@ -1,10 +1,10 @@
-"""Run the tests that failed a second time: their files whole, since tests may be steps, and one after another.
+"""Run failed tests a second time, one after another, with all tests of their files, since tests may be steps.
 
-`make test-failed` takes what failed in the last run here. With arguments for pytest, as `.ci/run` has it, this runs
-pytest first: on a loaded machine a test may fail by chance, and a real fault fails again. The exit status is that of
-the second run; it is 0 only if the first run came to its end and each of its failed tests passed the second time.
+`make test-failed` runs the tests that failed in the last run here. With arguments for pytest, as in `.ci/run`, this
+script runs pytest first: on a loaded machine a test may fail by chance, and a real fault fails again. The exit status
+is that of the second run; it is 0 only if the first run came to its end and each failed test passed the second time.
 
-Every test that was run again is written, with its outcome, into the file that the variable TRIED_AGAIN names.
+Each failed test's name and second outcome are written into the file that the environment variable TRIED_AGAIN names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ONE_AFTER_ANOTHER: Final = ("--numprocesses", "0", "--dist", "no")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what failed in the last run again, or run pytest with these arguments and then what failed in it."""
+    """Run the failed tests of the last run again, or run pytest with arguments and then that run's failed tests."""
     if arguments:
         return run_twice(arguments)
     if not failed_in(LAST_RUN):
@@ -39,22 +39,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_twice(arguments: Sequence[str]) -> int:
-    """Run pytest, and its failed tests again; no other run's failures are among them."""
+    """Run pytest with a cache of its own, and then this run's failed tests again; return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         code = _pytest(arguments, Path(folder))
-        # Another code means that not all tests were run, which a second run of some would hide.
+        # Another exit code means that not all tests were run, which a second run of some tests would hide.
         if code != pytest.ExitCode.TESTS_FAILED:
             return code
         return run_again([word for word in arguments if not _is_path(word)], Path(folder))
 
 
 def run_again(options: Sequence[str], cache: Path) -> int:
-    """Run the files of the tests that the cache calls failed; 0 only if each of these tests passed."""
+    """Run the files of the failed tests in pytest's cache; return 0 only if each of these tests passed."""
     names = failed_in(cache)
     files = sorted({name.partition("::")[0] for name in names})
     print(f"running {len(files)} files again for their failed tests", flush=True)
     code = _pytest([*options, *ONE_AFTER_ANOTHER, *files], cache)
-    # Only a test that passes leaves the cache, so one that was not selected this time still stands there.
+    # Only a test that passes is removed from the cache, so a test that was not selected this time is still in it.
     left = failed_in(cache)
     _note(f"{name}: {'failed again' if name in left else 'passed the second time'}" for name in names)
     if code == pytest.ExitCode.OK and (missing := left & names):
@@ -64,7 +64,7 @@ def run_again(options: Sequence[str], cache: Path) -> int:
 
 
 def failed_in(cache: Path) -> set[str]:
-    """Return the names of the failed tests that pytest has written into its cache, if their files still exist."""
+    """Return the names of the failed tests in a cache folder of pytest, without those whose files no longer exist."""
     file = cache / "v" / "cache" / "lastfailed"
     names = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return {name for name in names if (ROOT / name.partition("::")[0]).exists()}

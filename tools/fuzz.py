@@ -26,10 +26,10 @@ SEEDS: Final = 2**32
 
 
 class Round:
-    """A plugin for one round: its files come in an order of the seed's, and what begins after the seconds is skipped.
+    """The pytest plugin of one round: it shuffles the files by the seed, and skips tests after `seconds`.
 
-    Each round begins elsewhere, so that a short time limit does not always leave out the same tests. The seconds count
-    from the first test on: on a loaded machine the imports before it may take as long as a short limit.
+    Each round begins with another file, so that a short time limit does not always leave out the same tests. The
+    seconds count from the first test: on a loaded machine the imports before may take as long as a short limit.
     """
 
     def __init__(self, seed: int, seconds: float) -> None:
@@ -37,25 +37,25 @@ class Round:
         self._until = 0.0
 
     def pytest_collection_finish(self) -> None:
-        """Begin to count."""
+        """Begin to count the round's seconds, after the collection of tests."""
         self._until = time.monotonic() + self._seconds
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Shuffle the files; the tests of a file stay together, because they share what the file starts."""
+        """Shuffle the files; the tests of a file stay together, because they share processes that the file starts."""
         files = sorted({item.path for item in items})
         random.Random(self._seed).shuffle(files)  # noqa: S311 - an order, not a secret
         items.sort(key=lambda item: files.index(item.path))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Skip tests that would begin too late."""
+        """Skip a test that would begin after the round's time is up."""
         if time.monotonic() > self._until:
             pytest.skip("the time is up")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run rounds until the time is up or one has a find, which is the exit status; a given seed is one round."""
+    """Run rounds until the time is up or a round fails, and return its exit code or 0; a given seed runs one round."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300, help="when no further test begins (default: 300)")
     parser.add_argument("--seed", type=int, help="run the one round with this seed again")
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_examples(paths: Sequence[Path]) -> list[str]:
-    """Return the files of tests that use Hypothesis; collecting the others would take longer than a short run."""
+    """Return the test files that import Hypothesis; collecting all others would take longer than a short run."""
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
     return [str(file) for file in files if "from hypothesis import" in file.read_text(encoding="utf-8")]
 

@@ -1,7 +1,7 @@
-"""Search all tracked files for secrets; accepted findings that are not secrets are in .secrets.baseline.
+"""Search all tracked files for secrets; .secrets.baseline has the accepted findings, which are no secrets.
 
-`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites the baseline, for a finding
-that is not a secret; its diff shows by hash which ones were added.
+`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites the baseline, to accept
+findings that are no secrets; the baseline's diff shows the added findings by hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROCESSES: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Print each finding outside the baseline; return 1 if there is one, 0 if not or if nothing could be scanned."""
+    """Print each finding that is not in the baseline, and return 1 if there is any; 0 also if git lists no files."""
     files = _tracked()
     if not files:
         print("secrets: could not be checked, because git does not list the project's files")
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     accepted = json.loads(BASELINE.read_text())
     configure_settings_from_baseline(accepted)
     found = SecretsCollection()
-    # By the names that the baseline's patterns are written for.
+    # In the project's root, so that files have the relative names for which the baseline's patterns are written.
     with contextlib.chdir(ROOT):
         found.scan_files(*files, num_processors=PROCESSES)
     if arguments == ["--accept"]:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _tracked() -> list[str]:
-    """Return the project's tracked files; none outside a git checkout, or without git."""
+    """Return the names of the project's tracked files; an empty list outside a git checkout, or without git."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)  # noqa: S607 - whichever git the user has
     except (OSError, subprocess.CalledProcessError):

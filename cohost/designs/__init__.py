@@ -1,1 +1,1 @@
-"""The code of comparison designs beside their stacks and catalog sections: models as ONNX."""
+"""The code of the comparison designs that is outside their stacks and catalog sections: models as ONNX."""

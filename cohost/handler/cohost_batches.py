@@ -1,14 +1,14 @@
-"""The queue and its batches: the order of requests, and which sequences share a forward pass.
+"""The queue and its batches: the order of requests, and the choice of sequences that share a forward pass.
 
-First come, first served by request, with a fair share for each. A request's sequences need not run together. The next
-batch always holds the oldest request's next sequence; a request with some sequences in a batch and more waiting goes to
-the back. So a request of a thousand sequences delays others by at most one batch, and single texts are answered in the
-order of their arrival.
+Requests are served in the order of arrival, with a fair share for each. A request's sequences need not run together.
+The next batch always holds the oldest request's next sequence; a request with some sequences in a batch and more
+waiting goes to the back. So a request of a thousand sequences delays others by at most one batch, and single texts are
+answered in the order of their arrival.
 
 Sequences share a pass if their padding costs less than a pass of their own. The cost of a pass is modelled as a fixed
 part (launches, Python) plus a part proportional to its padded tokens. The fixed part, in tokens, is `pass_cost`; it is
-measured on load. This module also counts what was run over a worker's life, and logs the batches since the last log
-line.
+measured on load. This module also counts the passes and sequences of a worker's life, and logs the batches since the
+last log line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ticket(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """A queue of at most `capacity` sequences. Not thread-safe: its owner locks."""
+    """The queue of one model's requests, of at most `capacity` sequences. Not thread-safe: the engine locks."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -57,10 +57,10 @@ class FairQueue(Generic[Item]):
         return self._size
 
     def add(self, ticket: Ticket[Item], items: Iterable[Item], now: float) -> None:
-        """Append a request. Its sequences are taken by length, so that its own batches have little padding.
+        """Append a request. Its sequences run in order of their lengths, so that its own batches have little padding.
 
         Raises:
-            BusyError: not all of them fit; none is queued then.
+            BusyError: not all sequences fit into the queue; none of the request's sequences is queued then.
         """
         ordered = sorted(items, key=lambda item: item.length)
         if self._size + len(ordered) > self._capacity:
@@ -77,8 +77,8 @@ class FairQueue(Generic[Item]):
     def take(self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]]) -> list[tuple[Ticket[Item], Item]]:
         """Remove and return the next batch.
 
-        `choose` receives up to `most` candidates in the order of the queue, and returns the indices of those that run
-        together; it must include the first.
+        `choose` receives up to `most` candidates in the order of the queue, and returns the indices of the candidates
+        that run together; the index of the first candidate must be among them.
         """
         candidates = self._candidates(most)
         chosen = set(choose([item for _, item in candidates]))
@@ -102,7 +102,7 @@ class FairQueue(Generic[Item]):
         return dropped
 
     def expire(self, before: float) -> list[Ticket[Item]]:
-        """Remove and return the requests that came before a time and still have waiting sequences."""
+        """Remove and return the requests that arrived before `before` (queue clock, seconds) and still wait."""
         late = [ticket for ticket in self._tickets if ticket.since < before]
         for ticket in late:
             self.drop(ticket)
@@ -118,7 +118,7 @@ class FairQueue(Generic[Item]):
         return tickets
 
     def _candidates(self, most: int) -> list[tuple[Ticket[Item], Item]]:
-        """Return one sequence of each request in turn, then a second of each, and so on."""
+        """Take up to `most` sequences out of their requests: one of each request in turn, then a second, and so on."""
         candidates: list[tuple[Ticket[Item], Item]] = []
         round_of = list(islice(self._tickets, most))
         while round_of and len(candidates) < most:
@@ -146,7 +146,7 @@ class BatchLimits:
     pass_cost: int
 
     def sequences_of(self, length: int) -> int:
-        """Return the number of sequences of a length that fit; at least one, since a sequence cannot be split."""
+        """Return the number of sequences of `length` tokens that fit; at least 1, since a sequence cannot be split."""
         return max(1, min(self.sequences, self.tokens // length))
 
 
@@ -158,9 +158,9 @@ _CALM_PAUSES = 4
 class TokenBudget:
     """The padded tokens that a batch may have: halved when memory runs out, and doubled again after a pause.
 
-    The pause doubles with each failure, up to an hour: what fits into memory changes with the other models on the
-    device, and a batch that fails is work done twice. The budget never falls below `floor`, the model's limit, because
-    a sequence cannot be split. Times are in seconds.
+    The pause doubles with each failure, up to an hour: the free memory changes with the other models on the device, and
+    a batch that fails is work done twice. The budget never falls below `floor`, the model's limit in tokens, because a
+    sequence cannot be split. Times are in seconds.
     """
 
     def __init__(self, ceiling: int, floor: int) -> None:
@@ -174,7 +174,7 @@ class TokenBudget:
     def shrink(self, failed_tokens: int, now: float) -> None:
         """Record a batch for which memory ran out."""
         self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
-        if now >= self._grow_at:  # else it is a part of the same failure
+        if now >= self._grow_at:  # else this batch is a part of the same failure
             calm = now - self._failed_at > _CALM_PAUSES * self._pause_s
             self._pause_s = _FIRST_PAUSE_S if calm else min(_LONGEST_PAUSE_S, 2 * self._pause_s)
         self._failed_at, self._grow_at = now, now + self._pause_s
@@ -188,10 +188,10 @@ class TokenBudget:
 
 
 def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """Return the batch of the first sequence, as indices into `lengths` (tokens, in the order of the queue).
+    """Return the batch that contains the first sequence, as indices into `lengths` (tokens, in the order of the queue).
 
     All lengths are split into ranges that minimise the cost of all passes together. The batch is from the range of the
-    first sequence, always contains that sequence, and prefers those earlier in the queue.
+    first sequence, and prefers sequences earlier in the queue.
     """
     low, high = _range_of(lengths[0], _cheapest_ranges([_stepped(length) for length in lengths], limits))
     batch: list[int] = []
@@ -207,7 +207,7 @@ def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
 
 
 def in_order(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """Return the batch of the first sequence for passes without padding: all that fit, in the order of the queue."""
+    """Return the batch of the first sequence for passes without padding: all sequences that fit, in queue order."""
     batch: list[int] = []
     tokens = 0
     for index, length in enumerate(lengths[: limits.sequences]):
@@ -226,10 +226,10 @@ def _range_of(length: int, bounds: Sequence[int]) -> tuple[int, int]:
 
 
 def _cheapest_ranges(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """Return the upper bounds of the ranges, shortest first.
+    """Return the upper bounds, in tokens, of the ranges of lengths with the lowest cost of all passes, shortest first.
 
-    Dynamic programming over the distinct lengths from the shortest: the best split up to one length is the best split
-    up to a shorter length, plus one range for the lengths between.
+    This is dynamic programming over the distinct lengths from the shortest: the best split up to one length is the
+    best split up to a shorter length, plus one range for the lengths between.
     """
     counts = sorted(Counter(lengths).items())
     upper = [length for length, _ in counts]
@@ -256,9 +256,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Counters:
-    """Running totals; times are in seconds.
+    """The running totals of one worker; times are in seconds.
 
-    `padded_tokens` counts tokens including padding, `tokens` those of the callers' texts. `queue_s` is summed over
+    `padded_tokens` counts tokens including padding, `tokens` the tokens of the callers' texts. `queue_s` is summed over
     sequences, `forward_s` over passes.
     """
 
@@ -275,11 +275,11 @@ class Counters:
     forward_s: float = 0.0
 
     def since(self, earlier: Counters) -> Counters:
-        """Return the difference to an earlier state."""
+        """Return the totals minus those of an earlier copy."""
         return Counters(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
 
     def copy(self) -> Counters:
-        """Return a copy of the current state."""
+        """Return a copy of the totals."""
         return Counters(**asdict(self))
 
     def summary(self) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class Counters:
 
 
 class BatchLog:
-    """A log of batches: one line at most every `interval_s` seconds, and none if nothing ran."""
+    """The log of a worker's batches: one line at most every `interval_s` seconds, and none if nothing ran."""
 
     def __init__(self, counters: Counters, interval_s: float, now: float) -> None:
         self._counters = counters
@@ -303,7 +303,7 @@ class BatchLog:
         self._last_at = now
 
     def tick(self, now: float) -> bool:
-        """Write a log line if one is due, and return True if so; called after each batch, with the time in seconds."""
+        """Write a log line if one is due, and return True if written; called after each batch, `now` in seconds."""
         if now - self._last_at < self._interval_s:
             return False
         span = self._counters.since(self._last).summary()

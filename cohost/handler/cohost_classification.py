@@ -1,4 +1,4 @@
-"""Text classification: the scores of `transformers.TextClassificationPipeline`, in the stock handler's JSON."""
+"""Text classification: the scores of `transformers.TextClassificationPipeline`, in the JSON of DJL's own handler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _MULTI_LABEL = "multi_label_classification"
 class TextClassification:
     """The task text-classification.
 
-    `labels` is by output index; `problem_type` is the model configuration's, and decides the default function.
+    `labels` are the labels' names by output index. `problem_type` is from the model's configuration, and decides the
+    function that is applied to the logits by default.
     """
 
     def __init__(self, *, labels: Sequence[str], problem_type: str | None, options: Options, rule: LengthRule) -> None:
@@ -35,11 +36,11 @@ class TextClassification:
         self._rule = rule
 
     def plan(self, call: Call) -> Plan:
-        """Read a call; without `top_k` each text is answered with its best label, with it by a list of labels.
+        """Read a call. With the parameter `top_k` each text's answer is a list of labels, else its best label alone.
 
         Raises:
-            BadInputError: a text or parameter is wrong.
-            TooLargeError: there are too many texts, or too long ones.
+            BadInputError: a text or parameter has a wrong type or value.
+            TooLargeError: there are more texts, or longer texts, than the catalog allows.
         """
         check_names(call.parameters, _PARAMETERS)
         if call.parameters.get("return_all_scores"):
@@ -75,7 +76,7 @@ class TextClassification:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return shares that add up to one."""
+    """Return the softmax of the logits: shares that add up to 1 in each row."""
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
     return shares
@@ -96,7 +97,7 @@ _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {"softmax": softmax, "sigmoi
 
 
 def _default_function(problem_type: str | None, labels: int) -> Callable[[Floats], Floats]:
-    """Return the function that transformers applies by default."""
+    """Return the function that transformers applies to the logits by default."""
     if problem_type == "regression":
         return _unchanged
     return _sigmoid if problem_type == _MULTI_LABEL or labels == 1 else softmax

@@ -1,4 +1,4 @@
-"""The device of a model: its memory, its number of threads, and its number formats.
+"""The device of a model: its choice, its memory, torch's threads on it, and its number formats.
 
 A half-precision format is accepted if its outputs for fixed texts agree with those of fp32 on the same device.
 """
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MIB = 1024 * 1024
-# The plan calls itself tight from 90 % of the card's memory, so the margins of all models together still fit.
+# The memory plan is reported as tight from 90 % of the GPU's memory, so the margins of all models together still fit.
 _MARGIN = 1.1
 _IDLE_S = 10.0
-# With MPI (option.mpi_mode) the server names none, and a model would be many times slower without a word.
+# With MPI (option.mpi_mode) the server names no GPU, and without this log line a model would be many times slower
+# for no visible reason.
 _UNUSED_GPU = (
     "device: auto is the CPU, since the server named no GPU for this worker, and this machine has one; fix: write "
     "device cuda to use it, or cpu if this is meant"
@@ -51,15 +52,15 @@ _LEAST_COSINE = 0.99
 
 
 def check_sequences(tokenizer: Tokenizer, limit: int) -> list[Encoded]:
-    """Return the fixed texts, and one that repeats them up to the model's limit."""
+    """Return the check texts as sequences, followed by a text that repeats them up to the model's limit in tokens."""
     whole = " ".join(text.first for text in _TEXTS)
-    # A word is at least one token for the limit.
+    # Each word gives at least one token, so this many words reach the limit.
     full = Text(" ".join([whole] * (limit // len(whole.split()) + 1)))
     return tokenizer.encode([*_TEXTS, full], Cut(LONGEST_FIRST, limit))
 
 
 def disagreement(reference: Sequence[Floats], candidate: Sequence[Floats], *, labels: bool) -> str | None:
-    """Return the fault in a format's outputs, or None.
+    """Return the fault in a number format's outputs for the check texts, compared with fp32's; None without a fault.
 
     A fault is a number that is not finite, another label, or another direction. With `labels`, an output is the logits
     of a text, else its vector.
@@ -75,7 +76,7 @@ def disagreement(reference: Sequence[Floats], candidate: Sequence[Floats], *, la
 
 
 def largest_difference(reference: Sequence[Floats], candidate: Sequence[Floats]) -> float:
-    """Return the largest difference of two numbers at the same index."""
+    """Return the largest absolute difference of two outputs' numbers at the same index."""
     return max(float(np.abs(expected - got).max()) for expected, got in zip(reference, candidate, strict=True))
 
 
@@ -89,10 +90,10 @@ _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86 with AVX-512 or AMX, Ar
 
 
 def device_of(options: Options) -> torch.device:
-    """Return the device that the options name; "auto" is the GPU that the server gave this worker, else the CPU.
+    """Return the device that the options name; "auto" is the GPU that DJL Serving gave this worker, else the CPU.
 
     Raises:
-        NoDeviceError: the options name a GPU and there is none.
+        NoDeviceError: the options name a GPU, and torch finds no GPU.
     """
     if options.device == "cpu":
         return torch.device("cpu")
@@ -103,15 +104,15 @@ def device_of(options: Options) -> torch.device:
     if not torch.cuda.is_available():
         problem = f"{options.device} needs a GPU, and torch finds none here ({_reason_for_no_gpu()})"
         raise NoDeviceError(fault("device", problem, allowed="cpu, or auto", fix="write cpu, or choose a GPU instance"))
-    # If the server shows each worker only its own GPU, that GPU is number 0.
+    # If DJL Serving shows each worker only its own GPU, that GPU has number 0.
     number = options.device_id or 0
     return torch.device("cuda", number if number < torch.cuda.device_count() else 0)
 
 
 def _reason_for_no_gpu() -> str:
-    """Return CUDA's own reason, which `torch.cuda.is_available` leaves out."""
+    """Return CUDA's own reason for finding no GPU, which `torch.cuda.is_available` leaves out."""
     try:
-        torch.cuda.init()  # type: ignore[no-untyped-call] # it has no types
+        torch.cuda.init()  # type: ignore[no-untyped-call] # torch gives it no types
     except Exception as error:  # noqa: BLE001 - torch raises several kinds
         return reason_of(error)
     return "it has no CUDA device"
@@ -135,19 +136,19 @@ def set_threads(options: Options, device: torch.device) -> int:
 
 
 def half_types(device: torch.device) -> list[str]:
-    """Return the half-precision formats worth trying on a device, best first: those with native arithmetic there."""
+    """Return the half-precision formats that a device computes natively, best first."""
     if device.type == "cuda":
         return ["fp16", "bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp16"]
     return ["bf16"] if has_native_bf16(_cpu_info()) else []
 
 
 def has_tf32(device: torch.device) -> bool:
-    """Return True if the device multiplies fp32 faster with fewer bits: GPUs from compute capability 8.0."""
+    """Return True if the device has TF32 (fp32 products with fewer bits): GPUs from compute capability 8.0."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_WITH_TF32
 
 
 def has_native_bf16(cpu_info: str) -> bool:
-    """Return True if /proc/cpuinfo lists native bf16 arithmetic; emulated by torch, bf16 is slower than fp32."""
+    """Return True if `cpu_info`, the text of /proc/cpuinfo, lists bf16 arithmetic; emulation is slower than fp32."""
     return any(
         _BF16_FLAGS & set(line.partition(":")[2].split())
         for line in cpu_info.splitlines()
@@ -156,9 +157,9 @@ def has_native_bf16(cpu_info: str) -> bool:
 
 
 class DeviceMemory:
-    """The memory that this process takes of its GPU, held to its plan so that other models' processes keep theirs.
+    """The GPU memory of this process, limited to the planned amount so that other models' processes keep theirs.
 
-    On a CPU nothing happens. `planned_mib` is the peak by the plan, the CUDA context included; None: no limit.
+    On a CPU all methods do nothing. `planned_mib` is the planned peak, the CUDA context included; None means no limit.
     """
 
     def __init__(self, device: torch.device, planned_mib: int | None) -> None:
@@ -169,7 +170,7 @@ class DeviceMemory:
         self._idle_since = time.monotonic()
 
     def settle(self) -> None:
-        """Limit the memory to the planned peak, or to what loading and warm-up took if that is more, and a margin."""
+        """Limit the memory to 1.1 times the planned peak, or 1.1 times the use up to now if that is more."""
         if self._device.type != "cuda":
             return
         self._warm = torch.cuda.memory_reserved(self._device)
@@ -187,7 +188,7 @@ class DeviceMemory:
         logger.info("the GPU's memory is limited to %d MiB for this process", min(limit, total) // _MIB)
 
     def tick(self, passes: int) -> None:
-        """Return cached memory that warm-up did not need, once no pass has begun for some time; called regularly.
+        """Give cached memory beyond the use of warm-up back to the GPU if no pass has begun for 10 s; called regularly.
 
         Args:
             passes: the number of passes so far.

@@ -1,7 +1,7 @@
-"""The engine: a thread that launches passes, and on a GPU one that reads them, so that the device is never idle.
+"""The engine: a thread that launches passes, and on a GPU a second thread that reads their results.
 
-On a CPU the next batch is taken as soon as the last one is done; on a GPU while the last one runs. Requests come from
-the event loop, and results return to it batch by batch.
+On a CPU the next batch is taken as soon as the last one is done; on a GPU while the last one runs, so that the device
+is never idle. Requests come from the event loop, and results return to the loop batch by batch.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ _FIRST_OF_A_SHAPE_S = 900.0
 class EngineSettings:
     """The limits of an engine.
 
-    `max_batch_tokens` includes padding, `floor_tokens` is the model's limit, `pass_cost` in tokens.
-
-    With `compiles`, the first pass of each shape may take minutes, unless its shape (more than one sequence, tokens per
-    sequence) is in `compiled`.
+    `max_batch_tokens` includes padding, `floor_tokens` is the model's limit in tokens, and `pass_cost` is the fixed
+    cost of a pass in tokens. A shape is (True for more than one sequence, tokens per sequence). With `compiles`, the
+    first pass of each shape may take minutes, unless the shape is in `compiled`.
     """
 
     max_batch_tokens: int
@@ -65,9 +64,10 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class Outcome:
-    """The results of a request's sequences: outputs in their order, and the batches (sequences, tokens with padding).
+    """The results of one request: `outputs` in the order of its sequences, and the sizes of the batches that ran them.
 
-    `queue_s` is the wait until the last sequence was taken, `forward_s` the time of all those batches.
+    A size is (sequences, tokens with padding). `queue_s` is the wait until the last sequence was taken, `forward_s`
+    the time of all the batches.
     """
 
     outputs: list[Floats]
@@ -78,7 +78,7 @@ class Outcome:
 
 @dataclass(eq=False, slots=True)
 class _Request(Ticket["TokenSequence"]):
-    """A ticket with the results so far; only the event loop changes it, except for `waiting`."""
+    """A request in the queue with its results so far; only the event loop changes it, except for `waiting`."""
 
     results: list[Floats | None] = field(default_factory=list)
     missing: int = 0
@@ -88,7 +88,7 @@ class _Request(Ticket["TokenSequence"]):
 
 @dataclass(eq=False, slots=True)
 class _Pass:
-    """A pass from the queue to its answers; `size` is its number of sequences and of tokens with padding."""
+    """A pass, from the choice of its sequences to its results; `size` is (sequences, tokens with padding)."""
 
     members: Sequence[Member]
     started: float
@@ -100,7 +100,7 @@ class _Pass:
 class ModelThread:
     """The thread in which a model is loaded, warmed up and run.
 
-    The current GPU, and the memory in which its libraries work, belong to a thread.
+    One thread does all of it, because CUDA keeps the current GPU, and the libraries' working memory, per thread.
     """
 
     def __init__(self) -> None:
@@ -109,10 +109,10 @@ class ModelThread:
         self._thread.start()
 
     def run(self, function: Callable[[], Result]) -> Result:
-        """Run a function there, and wait for its result.
+        """Run a function in the model's thread, and wait for its result.
 
         Raises:
-            Exception: what the function raises.
+            Exception: any exception that the function raises.
         """
         future: Future[Result] = Future()
         self.start(partial(_fulfil, future, function))
@@ -123,11 +123,11 @@ class ModelThread:
             del future
 
     def start(self, job: Callable[[], None]) -> None:
-        """Run a function there, without waiting for it."""
+        """Run a function in the model's thread, without waiting for its end."""
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Wait for the jobs, and end the thread."""
+        """Wait for the started jobs, and end the thread."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -140,12 +140,15 @@ class ModelThread:
 def _fulfil(future: Future[Result], function: Callable[[], Result]) -> None:
     try:
         future.set_result(function())
-    except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+    except BaseException as error:  # noqa: BLE001 - the error is raised where the result is awaited
         future.set_exception(error)
 
 
 class Engine:
-    """The engine: runs sequences through `forward`, and calls `on_lost_device` if only a new process can help."""
+    """The engine of one model: queues sequences, and runs them through `forward` in batches.
+
+    `on_lost_device` is called if only a new process can serve the model.
+    """
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class Engine:
 
     @property
     def watched(self) -> Watched | None:
-        """Return the pass that the device works on, the oldest of those that run."""
+        """Return the pass that the device works on, the oldest of the running ones; None between passes."""
         with self._changed:
             return self._running[0].watched if self._running else None
 
@@ -187,7 +190,7 @@ class Engine:
         Raises:
             BusyError: the queue is full, the request waited too long, or the process ends.
             MemoryExhaustedError: memory ran out for one sequence alone.
-            ModelError: the model failed on one of them, or returned a number that is not finite.
+            ModelError: the model failed on one of the sequences, or returned a number that is not finite.
         """
         request = _Request(results=[None] * len(sequences), missing=len(sequences))
         with self._changed:
@@ -203,15 +206,15 @@ class Engine:
                 self._queue.drop(request)
 
     def stop(self) -> None:
-        """End the threads after the current passes; waiting requests are refused."""
+        """End the threads after the current passes, and refuse the waiting requests."""
         self._give_up(BusyError("the model's process is shutting down; send the request again in some seconds"))
         self._thread.close()
         self._reader.join()
 
     def expire(self) -> None:
-        """Refuse the requests that have waited too long.
+        """Refuse the requests that have waited longer than `max_queue_time_s`.
 
-        Callable from any thread, because the engine itself checks only between passes.
+        It may be called from any thread: the engine itself checks only between passes, so the watchdog calls it too.
         """
         with self._changed:
             late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
@@ -219,7 +222,7 @@ class Engine:
             self._call(self._refuse, late, self._waited_too_long())
 
     def abandon(self, refusal: BusyError) -> None:
-        """Refuse all requests, including those in the current passes, and accept no more; called from any thread."""
+        """Refuse all requests, including those in the current passes, and accept no new ones; safe in any thread."""
         with self._changed:
             tickets = [ticket for one in self._running for ticket, _ in one.members]
         self._call(self._refuse, tickets, refusal)
@@ -229,12 +232,12 @@ class Engine:
         try:
             work()
         except Exception:
-            # Without this thread every caller would wait for ever.
+            # Without the thread that has failed, every caller would wait for ever.
             logger.exception("the thread that runs the model has failed")
             self._end("the thread that runs the model failed")
 
     def _launch_all(self) -> None:
-        """Launch passes until the engine stops; where a pass can be read later, another thread reads it."""
+        """Launch passes until the engine stops; on a GPU the reader thread reads the results, else this thread."""
         try:
             while (one := self._next()) is not None:
                 if not self._launch(one):
@@ -251,12 +254,12 @@ class Engine:
             self._read(one)
 
     def _next(self) -> _Pass | None:
-        """Wait until a pass can be launched, and return it; None once the engine stops."""
+        """Wait until a pass can be launched, and return that pass; return None once the engine stops."""
         with self._changed:
             while self._refusal is None:
                 members = self._waiting()
                 if members:
-                    # Here, so that whoever abandons the engine finds these requests in one place or the other.
+                    # Under the lock, so that `abandon` finds these requests in the queue or among the running passes.
                     one = _Pass(members, time.monotonic())
                     self._running.append(one)
                     return one
@@ -264,7 +267,7 @@ class Engine:
         return None
 
     def _waiting(self) -> Sequence[Member]:
-        """Remove and return the members of the next pass, if it can be launched now."""
+        """Remove and return the members of the next pass; an empty sequence if no pass can be launched now."""
         if self._halves:
             # The halves of a failed pass run alone, since memory may be short.
             return () if self._running else self._halves.popleft()
@@ -278,7 +281,7 @@ class Engine:
         return self._queue.take(_CANDIDATES * limits.sequences, lambda candidates: self._choose(candidates, limits))
 
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
-        """Return the batch of the first candidate, from those that run in the same way as it."""
+        """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded)."""
         packs = self._forward.packs(candidates[0])
         places = [index for index, one in enumerate(candidates) if self._forward.packs(one) is packs]
         form = in_order if packs else together
@@ -286,7 +289,10 @@ class Engine:
         return [places[index] for index in form(lengths, limits)]
 
     def _launch(self, one: _Pass) -> bool:
-        """Launch a pass in view of the watchdog; its time limit is longer if the shape may have to be compiled."""
+        """Launch a pass that the watchdog can see, and return False if the launch failed.
+
+        The pass's time limit is longer if its shape may have to be compiled first.
+        """
         sequences = [sequence for _, sequence in one.members]
         one.size = (len(sequences), self._forward.tokens_of(sequences))
         shape = (one.size[0] > 1, one.size[1] // one.size[0])
@@ -295,7 +301,7 @@ class Engine:
         one.watched = Watched(max(limit_s, _FIRST_OF_A_SHAPE_S) if first else limit_s)
         try:
             one.pending = self._forward.launch(sequences)
-        except Exception as error:  # noqa: BLE001 - a model may raise any, and its callers must be answered
+        except Exception as error:  # noqa: BLE001 - a model may raise any error, and its callers must be answered
             self._fail(one, error)
             return False
         finally:
@@ -303,8 +309,8 @@ class Engine:
         return True
 
     def _read(self, one: _Pass) -> None:
-        """Wait for a pass and answer it."""
-        assert one.pending is not None  # noqa: S101 - it was launched
+        """Wait for a launched pass, and deliver its results or its failure."""
+        assert one.pending is not None  # noqa: S101 - the pass was launched
         try:
             results = one.pending.read()
         except Exception as error:  # noqa: BLE001 - as above
@@ -317,7 +323,7 @@ class Engine:
             return_free_memory()
 
     def _fail(self, one: _Pass, error: Exception) -> None:
-        """Have the two halves of a failed pass run, and so on down to the sequence that fails alone."""
+        """Have each half of a failed pass run, halved again on each failure, down to the single sequence that fails."""
         if is_out_of_memory(error):
             logger.warning("memory ran out for %d sequences of %d tokens", *one.size)
             with self._changed:
@@ -348,13 +354,13 @@ class Engine:
             self._call(self._refuse, [ticket for ticket, _ in one.members], refusal)
 
     def _end(self, fault: str) -> None:
-        """Answer all callers, then end the process: after such a fault each further call would fail too."""
+        """Refuse all requests, then end the process: after a lost device or thread each further call would fail too."""
         self.abandon(BusyError(f"{fault}, so the model's process ends; send the request again in some seconds"))
         self._call(self._on_lost_device)
 
     def _give_up(self, refusal: BusyError) -> None:
         with self._changed:
-            # The first reason is the one that callers receive.
+            # Callers receive the first reason for which the engine stopped.
             self._refusal = self._refusal or refusal
             tickets = [*self._queue.drain(), *(ticket for members in self._halves for ticket, _ in members)]
             self._halves.clear()
@@ -362,10 +368,10 @@ class Engine:
         self._call(self._refuse, tickets, refusal)
 
     def _finish(self, one: _Pass, results: Sequence[Floats | HandlerError]) -> None:
-        """Count a pass and have its results delivered: a result per member, or an error."""
+        """Count a pass, and have the event loop deliver its results: one output or error for each member."""
         with self._changed:
             now = time.monotonic()
-            # A pass begins when the one before it has ended.
+            # The device begins a pass when the pass before it has ended.
             seconds = now - max(one.started, self._last_read)
             self._last_read = now
             self._count(one, seconds)
@@ -383,7 +389,7 @@ class Engine:
         counters.forward_s += seconds
 
     def _deliver(self, one: _Pass, results: Sequence[Floats | HandlerError], seconds: float) -> None:
-        """Pass the results to their requests, in the event loop, and finish the requests that are complete."""
+        """Give a pass's results to their requests, in the event loop, and finish the requests that are complete."""
         for ticket in dict.fromkeys(ticket for ticket, _ in one.members):
             assert isinstance(ticket, _Request)  # noqa: S101 - what `run` queues
             ticket.outcome.batches.append(one.size)

@@ -20,7 +20,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Output(Protocol):
-    """The part of `djl_python.Output` that this handler uses."""
+    """The part of `djl_python.Output`, the server's class of answers, that this handler uses."""
 
     def add_property(self, key: str, val: Any) -> Any: ...  # noqa: D102 - as the server's
     def add(self, value: Any) -> Any: ...  # noqa: D102
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer", bound=Output)
 
 
 class HandlerError(Exception):
-    """Base of the family; `status` is the HTTP status of the answer."""
+    """The base of the handler's errors; `status` is the HTTP status of the answer."""
 
     status = 500
 
@@ -50,7 +50,7 @@ class TooLargeError(HandlerError):
 
 
 class BusyError(HandlerError):
-    """The request can succeed later, unchanged."""
+    """The model cannot run the request now; the same request can succeed later."""
 
     status = 503
 
@@ -68,23 +68,23 @@ class ModelError(HandlerError):
 
 
 def fault(field: str, problem: str, *, allowed: str = "", fix: str = "") -> str:
-    """Return the text of an error; `allowed` and `fix` are left out where the problem already states them."""
+    """Return an error's text, `field: problem; allowed: …; fix: …`, without the parts that are empty."""
     return f"{field}: {problem}" + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")
 
 
 def bad(field: str, value: object, allowed: str) -> BadInputError:
-    """Return the error for one field's value."""
+    """Return the error for a field whose value is not allowed."""
     return BadInputError(fault(field, f"got {shown(value)}", allowed=allowed))
 
 
 def shown(value: object) -> str:
-    """Return a caller's value for an error text: short, and in ASCII."""
+    """Return a caller's value as it is shown in an error's text: at most 60 characters before "...", in ASCII."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def one_line(text: str) -> str:
-    """Return a message that fits into a status line: ASCII, no control characters, no more than 500 characters.
+    """Return a message that fits into an HTTP status line: ASCII, no control characters, at most 500 characters.
 
     DJL Serving 0.36.0 uses an asynchronous error's text as the reason phrase of the status line.
     """
@@ -93,12 +93,12 @@ def one_line(text: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error that is not ours as a part of a message: its type and text, CUDA's own included."""
+    """Return the type and text of a library's error, at most 300 characters, for use inside a message."""
     return one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON].rstrip()
 
 
 def refusal_of(output: type[Answer], error: HandlerError) -> Answer:
-    """Return an error in the form of DJL Serving 0.36.0's asynchronous handlers: it becomes status and reason."""
+    """Return an error as an answer that DJL Serving 0.36.0 turns into HTTP status and reason (asynchronous models)."""
     answer = output()
     answer.add_property("Content-Type", "application/json")
     parts = {"data": "", "last": True, "code": error.status, "error": one_line(str(error))}

@@ -1,4 +1,4 @@
-"""Feature extraction: one vector per token in the stock handler's JSON, or one per text with pooling."""
+"""Feature extraction: one vector per token, in the JSON of DJL's own handler, or with pooling one vector per text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SMALLEST_NORM = 1e-12
 class FeatureExtraction:
     """The task feature-extraction: vectors of the last hidden layer.
 
-    `pooling` and `normalize` of the catalog are the defaults.
+    The catalog's `pooling` and `normalize` are the defaults of the request's parameters of the same names.
     """
 
     def __init__(self, *, options: Options, rule: LengthRule) -> None:
@@ -38,11 +38,11 @@ class FeatureExtraction:
     def plan(self, call: Call) -> Plan:
         """Read a call.
 
-        Answers are texts by 1 by tokens by hidden without pooling, texts by hidden with it.
+        The shape of the answer is (texts, 1, tokens, hidden) without pooling, and (texts, hidden) with pooling.
 
         Raises:
-            BadInputError: a text or parameter is wrong.
-            TooLargeError: there are too many texts, or too long ones.
+            BadInputError: a text or parameter has a wrong type or value.
+            TooLargeError: there are more texts, or longer texts, than the catalog allows.
         """
         parameters = _merged(call.parameters)
         check_names(parameters, _PARAMETERS)
@@ -72,7 +72,7 @@ def _normalized(vectors: Floats) -> Floats:
 
 
 def _merged(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters merged with those of `tokenize_kwargs`, where transformers expects the tokenizer's."""
+    """Return the parameters merged with those in `tokenize_kwargs`, where transformers' pipeline expects some."""
     inner = parameters.get("tokenize_kwargs")
     if inner is None:
         return dict(parameters)

@@ -1,4 +1,4 @@
-"""One batch through the model: padding, the pass itself, and each sequence's part of the output.
+"""The forward pass of one batch: padding, the pass itself, and each sequence's part of the output.
 
 With `CompiledModel`, torch.compile fuses the steps that transformers runs one by one. Each shape that is new to the
 compiler takes it seconds to minutes, so batches are padded to one of a few lengths, and the number of sequences is left
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledModel:
-    """A compiled model of transformers, called like the original, on batches whose length is one of `lengths`.
+    """A transformers model that torch.compile compiles for padded lengths in `lengths`; it is called like the original.
 
     If the compiler fails, for lack of a C++ compiler or because of the model's code, the model runs uncompiled from
     then on.
@@ -56,11 +56,11 @@ class CompiledModel:
         self.failure: str | None = None
 
     def length_of(self, length: int) -> int:
-        """Return the length that a sequence of this many tokens is padded to: the next of `lengths`."""
+        """Return the length in tokens that a sequence of `length` tokens is padded to: the next of `lengths`."""
         return next(one for one in self.lengths if one >= length)
 
     def __call__(self, **tensors: torch.Tensor) -> Any:
-        """Run one batch of tensors, sequences by tokens."""
+        """Run one batch; each tensor has the shape (sequences, tokens)."""
         sequences, length = tensors["input_ids"].shape
         if self.failure is None and length in self.lengths:
             try:
@@ -96,7 +96,7 @@ _MULTIPLE_ON_GPU = 8
 
 @dataclass(slots=True)
 class TokenSequence:
-    """One sequence on its way: `length` is that of its ids, or more if the caller requested padding."""
+    """One sequence to run: `length` is its number of token ids, or more if the caller requested padding."""
 
     encoded: Encoded
     length: int
@@ -105,33 +105,34 @@ class TokenSequence:
 
 
 def shortened(sample: TokenSequence, length: int) -> TokenSequence:
-    """Return a sequence of the first tokens of a longer one."""
+    """Return a sequence of the first `length` tokens of `sample`."""
     segments = None if sample.encoded.segments is None else sample.encoded.segments[:length]
     return replace(sample, encoded=Encoded(sample.encoded.ids[:length], segments, truncated=False), length=length)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A launched pass; `places` are each sequence's part of the copied numbers: their start, and their shape."""
+    """A launched pass; `places` has (start, shape) of each sequence's output in the array that `copied` returns."""
 
     copied: Callable[[], Floats]
     places: list[tuple[int, tuple[int, ...]]]
 
     def read(self) -> list[Floats]:
-        """Wait for the pass; return each sequence's requested output, in order.
+        """Wait for the pass, and return each sequence's requested output, in the order of the sequences.
 
         Raises:
-            Exception: whatever torch raises on a pass that failed after its launch.
+            Exception: any exception of torch for a pass that failed after its launch.
         """
         numbers = self.copied()
         return [numbers[start : start + prod(shape)].reshape(shape) for start, shape in self.places]
 
 
 class Forward:
-    """The forward pass on a device; `padding_ids` are the token and segment of padding, `limit` is the model's length.
+    """The forward pass of a model on a device.
 
-    With `packed`, sequences whose caller requested no padding run without any. With `compiled`, batches are padded to
-    one of its lengths and run through it. With `recorded`, batches that fit into one of its shapes are filled up to it.
+    `padding_ids` are the token id and the segment of padding; `limit` is the model's limit in tokens. With `packed`,
+    sequences run without padding unless their caller requested some. With `compiled`, batches are padded to one of the
+    compiled lengths. With `recorded`, batches that fit into a recorded shape are filled up to that shape.
     """
 
     def __init__(
@@ -157,14 +158,14 @@ class Forward:
         self.depth = stream.depth
 
     def with_recordings(self, recorded: RecordedModel) -> Forward:
-        """Return the same pass with small batches repeated from recordings."""
+        """Return a copy of this forward pass that runs small batches as repeated recordings."""
         other = copy.copy(self)
         other._recorded = recorded  # noqa: SLF001 - its own class
         return other
 
     @property
     def failure(self) -> str | None:
-        """Return the reason why the compiled model is not used, if so."""
+        """Return the reason why the compiled model is not used; None if it is used or there is none."""
         return None if self._compiled is None else self._compiled.failure
 
     def packs(self, sequence: TokenSequence) -> bool:
@@ -180,18 +181,18 @@ class Forward:
         return len(sequences) * self._padded_length(sequences)
 
     def __call__(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
-        """Return each sequence's requested output, in order, in single precision: outputs, hidden, or tokens by hidden.
+        """Return each sequence's requested output, in order, in fp32: shape (labels), (hidden) or (tokens, hidden).
 
         Raises:
-            Exception: whatever torch raises, running out of memory included.
+            Exception: any exception of torch, including one for memory that ran out.
         """
         return self.launch(sequences).read()
 
     def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
-        """Start a pass; on a GPU it runs when this returns, on a CPU it has ended.
+        """Start a pass; on a GPU the pass runs when this method returns, on a CPU the pass has ended then.
 
         Raises:
-            Exception: as `__call__`.
+            Exception: any exception of torch, as in `__call__`.
         """
         with torch.inference_mode():
             if shape := self._recorded_shape(sequences):
@@ -204,7 +205,7 @@ class Forward:
             return self._launch_padded(sequences, shape, self.run_padded)
 
     def run_padded(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Run a batch of token ids, mask and, if the model reads them, segments, as `fill_up` makes it."""
+        """Run a batch in the form that `fill_up` makes, on the device, and return the model's first output."""
         ids, mask, *segments = numbers
         shown = mask if self._type is None else _added(mask, self._type)
         names = ("input_ids", "attention_mask", "token_type_ids")
@@ -234,7 +235,7 @@ class Forward:
         shape: tuple[int, int],
         run: Callable[[torch.Tensor], torch.Tensor],
     ) -> Pending:
-        """Launch a batch of a shape; more rows than sequences are those of a recorded pass."""
+        """Launch a padded batch of shape (rows, tokens); a recorded pass may have more rows than sequences."""
         rows, length = shape
         encoded = [sequence.encoded for sequence in sequences]
         numbers = fill_up([*encoded, *[encoded[0]] * (rows - len(encoded))], length, self._padding_ids)
@@ -257,7 +258,10 @@ class Forward:
     def _pending(
         self, reduced: dict[Want, torch.Tensor], sequences: Sequence[TokenSequence], starts: Sequence[int]
     ) -> Pending:
-        """Begin to copy all outputs at once; `starts` are the sequences' first rows where each token has one."""
+        """Begin to copy all outputs to the host at once.
+
+        `starts` has each sequence's first row in outputs that have one row per token.
+        """
         flat = [output.float().reshape(-1) for output in reduced.values()]
         before = dict(zip(reduced, accumulate(map(len, flat), initial=0), strict=False))
         places: list[tuple[int, tuple[int, ...]]] = []
@@ -270,9 +274,10 @@ class Forward:
 
 
 def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Ids:
-    """Pad sequences on the right, as models with absolute positions need it. All have segments, or none.
+    """Pad sequences on the right, because models with absolute positions need their padding there.
 
-    The result is 2 or 3 by sequences by tokens: token ids, mask and segments.
+    Either all sequences have segments, or none. The shape of the result is (2 or 3, sequences, tokens): token ids,
+    mask and, if there are any, segments.
     """
     fillings = (padding_ids[0], 0, padding_ids[1])[: 2 if encoded[0].segments is None else 3]
     numbers = np.empty((len(fillings), len(encoded), length), dtype=np.int32)
@@ -288,7 +293,7 @@ def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int
 
 
 def _added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a mask in the form in which attention adds it to its scores: sequences by 1 by 1 by tokens."""
+    """Return the mask as numbers that attention adds to its scores, of shape (sequences, 1, 1, tokens)."""
     hidden = (mask == 0)[:, None, None, :]
     return torch.zeros(hidden.shape, dtype=dtype, device=mask.device).masked_fill_(hidden, torch.finfo(dtype).min)
 
@@ -298,9 +303,9 @@ def _wants(sequences: Sequence[TokenSequence]) -> list[Want]:
 
 
 def _reduced(output: torch.Tensor, mask: torch.Tensor, want: Want) -> torch.Tensor:
-    """Return the requested part of all outputs.
+    """Return the part of a batch's output that `want` names.
 
-    Vectors are pooled on the device: one vector per text is cheap to move, one per token is not.
+    Vectors are pooled on the device, because one vector per text is cheaper to copy than one per token.
     """
     if want is Want.MEAN:
         weights = mask.unsqueeze(-1)

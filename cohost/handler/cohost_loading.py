@@ -1,7 +1,7 @@
-"""Loading of a model: weights, tokenizer, true limit, number format. An error here fails the load, with a reason.
+"""The loading of a model: weights, tokenizer, true limit, number format. An error here fails the load, with a reason.
 
 Weights are converted on the CPU. A number format is used if its outputs for fixed texts agree with those of fp32 on the
-same device; with "auto" the fastest one that agrees is used, and one that raises an error does not agree.
+same device; with "auto" the fastest format that agrees is used. A format that raises an error does not agree.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ _TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """A model ready to run: `limit` in tokens, `dtype` and `packs` as chosen, `samples` for its warm-up."""
+    """A loaded model, ready to run.
+
+    `limit` is in tokens; `dtype` is the chosen number format; `packs` is true if sequences run packed; `samples` are
+    the check texts as sequences, for the warm-up.
+    """
 
     forward: Forward
     tokenizer: Tokenizer
@@ -76,11 +80,11 @@ class Loaded:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the choices of the load that a report shows."""
+        """Return the number format and the device, for the answer that reports the counters."""
         return {"dtype": self.dtype, "device": str(self.device)}
 
     def encode(self, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
-        """Return the texts as sequences that the model has all vectors for; called from one thread.
+        """Return the texts as sequences, checked against the model's tables; must be called from one thread only.
 
         Raises:
             BadInputError: a text is too long and may not be truncated, or needs a vector that the model lacks.
@@ -96,7 +100,7 @@ def load(options: Options) -> Loaded:
 
     Raises:
         ValueError: the model does not suit the task, the device does not exist, or the dtype is not accurate enough.
-        Exception: whatever transformers raises on weights that it cannot read.
+        Exception: any exception of transformers for weights that it cannot read.
     """
     device = device_of(options)
     stream_of(device).enter()
@@ -112,7 +116,7 @@ def load(options: Options) -> Loaded:
     formats = Formats(options, device, trials.outputs_of, labels=options.task != _FEATURES)
     dtype = formats.choose(weights)
     forward = trials.fastest(weights.model, dtype, _position_offset(weights.model))
-    # torch's allocator still holds the memory of the trials.
+    # torch's allocator still holds the memory that the trials used.
     forward.free_memory()
     logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
@@ -167,10 +171,10 @@ def _tables(model: Any, tokenizer: Tokenizer, options: Options) -> Tables:  # tr
 
 
 def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
-    """Return the check texts as sequences, without the pairs if the model knows single texts only.
+    """Return the check texts as sequences, without the pairs if the model reads single texts only.
 
     Raises:
-        ValueError: tokenizer and model do not belong together.
+        ValueError: the tokenizer produces token ids for which the model has no vectors.
     """
     if tables.rows is not None and tokenizer.size > tables.rows:
         logger.warning(
@@ -181,7 +185,7 @@ def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
         raise ValueError(fault("model_id", f"{model} has no vector for padding", fix=_OWN_TOKENIZER))
     *samples, longest = check_sequences(tokenizer, tables.limit)
     try:
-        # It holds the words of all others, and no pair.
+        # The longest sequence holds the words of all others, and is no pair.
         tables.check("an ordinary text", longest)
     except BadInputError as error:
         problem = str(error).partition(";")[0]
@@ -192,7 +196,7 @@ def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
 
 
 def _positions(model: Any) -> int | None:  # transformers has no types
-    """Return the least number of positions that the configuration and the model's table give; None without either."""
+    """Return the lower number of positions of the configuration and the model's table; None if neither has it."""
     stated = getattr(model.config, "max_position_embeddings", None)
     known = [stated if isinstance(stated, int) and stated > 0 else None, _rows_of(model, "position_embeddings")]
     return min((number for number in known if number is not None), default=None)
@@ -215,7 +219,10 @@ def _table(model: Any, name: str) -> torch.nn.Embedding | None:  # transformers 
 
 
 class Weights:
-    """A model on its way to `device`; `load` reads it in fp32, on the CPU. One at a time is held, here."""
+    """The weights of the model that is being loaded, for conversion and the move to `device`.
+
+    `load` reads the weights in fp32, on the CPU. Only one copy of the model exists at a time, and this object holds it.
+    """
 
     def __init__(self, load: Callable[[], Any], device: torch.device) -> None:
         self._load = load
@@ -224,12 +231,12 @@ class Weights:
         self._rounded = False
 
     def put(self, dtype: str) -> Any:  # transformers has no types
-        """Return the model on the device, in a format.
+        """Return the model on the device, in the number format `dtype`.
 
-        It is converted on the CPU: a conversion on the device holds both formats there at the same time.
+        The weights are converted on the CPU, because a conversion on the device would hold both formats there at once.
         """
         if self._rounded:
-            # Rounded weights stay rounded, and two models at a time may not fit.
+            # Rounded weights cannot be restored, and two models at a time may not fit into memory.
             self.model = None
             gc.collect()
         else:
@@ -245,7 +252,7 @@ class Weights:
 
 
 class Formats:
-    """The formats to try for one model. `outputs` runs the fixed texts; with `labels`, they are logits."""
+    """The choice of a model's number format. `outputs` runs the check texts; with `labels`, its results are logits."""
 
     def __init__(self, options: Options, device: torch.device, outputs: Outputs, *, labels: bool) -> None:
         self._options = options
@@ -257,7 +264,7 @@ class Formats:
         """Put the weights on the device in the format to serve in, and return its name.
 
         Raises:
-            ValueError: the options' format is not accurate enough or not available, and no other is allowed.
+            ValueError: the options' number format is inaccurate or not available, and no other format is allowed.
         """
         wanted = self._options.dtype
         formats = formats_of(self._device) if wanted == _AUTO else [wanted]
@@ -282,7 +289,7 @@ class Formats:
         try:
             outputs = self._outputs(weights.put(name))
         except Exception as error:
-            # A model may hold numbers of its own that stay in fp32, or lack an operation in this format.
+            # A model may hold constants that stay in fp32, or torch may lack one of its operations in this format.
             if is_lost_device(error):
                 raise
             return reason_of(error)
@@ -293,11 +300,11 @@ class Formats:
 
 
 def formats_of(device: torch.device) -> list[str]:
-    """Return the formats worth trying on a device beside fp32, the fastest first."""
+    """Return the number formats other than fp32 that are worth trying on a device, the fastest first."""
     return half_types(device) + ([_TF32] if has_tf32(device) else [])
 
 
 def _allow_tf32(device: torch.device, *, allowed: bool) -> None:
-    """Let matrix products round fp32 to 10 bits of fraction, or not; a setting of the whole process."""
+    """Set if matrix products on a GPU may round fp32 to 10 bits of fraction (TF32), for the whole process."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -1,4 +1,4 @@
-"""Kinds of errors on a device (no memory, device lost, the model's own), and freed memory that goes back."""
+"""Device errors told apart (no memory, device lost, the model's own), and the return of freed memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 CUDA_CONTEXT_MIB: Final = 443.0
 """Measured: idle GPU memory of three workers minus their weights was 442 to 444 MiB (A10G, lmi image, torch 2.11).
 
-Other GPUs have other context sizes; no figures are available for them, so this one is used for all.
+Other GPUs have other context sizes; no figures are available for them, so this figure is used for all GPUs.
 """
 
 _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
@@ -25,18 +25,18 @@ _OUT_OF_MEMORY_TEXTS = (
     # torch's allocator queries the driver for its error text, and asserts that the query succeeds.
     "nvml_success == r internal assert",
 )
-# A library's handle cannot be made without memory, or on a device that is lost: the device is tried to know.
+# A library's handle cannot be made without memory, or on a lost device: a try of the device tells the two apart.
 _OUT_OF_MEMORY_OR_LOST_TEXTS = (
     *("cublas_status_not_initialized", "cudnn_status_not_initialized", "cudnn_status_internal_error"),
 )
-# CUDA's errors that no call of this process survives ("sticky"), under any prefix: "CUDA error: ",
-# "CUDA driver error: ", "Triton Error [CUDA]: ".
+# CUDA's "sticky" errors: after one of them every call of this process fails. They come under any of the prefixes
+# "CUDA error: ", "CUDA driver error: ", "Triton Error [CUDA]: ".
 _LOST_DEVICE_TEXTS = (
     *("device-side assert", "illegal memory access", "illegal address", "illegal instruction", "misaligned address"),
     *("unspecified launch failure", "launch timed out", "uncorrectable", "hardware stack error"),
     *("invalid program counter", "shared address space", "gpu is lost", "driver shutting down", "context is destroyed"),
 )
-# Errors of one launch: the next call of this process works.
+# Errors of one launch only: the next call of this process works.
 _MODEL_TEXTS = (
     *("invalid configuration argument", "no kernel image", "too many resources requested", "invalid device function"),
     *("cublas_status_not_supported", "cublas_status_invalid_value", "cudnn_status_not_supported"),
@@ -44,13 +44,13 @@ _MODEL_TEXTS = (
 
 
 class NoDeviceError(ValueError):
-    """The options name a GPU and there is none."""
+    """The options name a GPU, and torch finds no GPU."""
 
 
 def device_answers() -> bool:
-    """Return False if a GPU that this process has memory on no longer answers: a number is sent there and back.
+    """Return False if a GPU on which this process has memory fails to return a number that is sent to it.
 
-    A number for which there is no memory counts as an answer.
+    An error for lack of memory for that number counts as an answer.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -67,7 +67,10 @@ def device_answers() -> bool:
 
 
 def is_out_of_memory(error: BaseException, answers: Callable[[], bool] = device_answers) -> bool:
-    """Return True if a smaller batch could succeed; `answers` is called where the error's text leaves that open."""
+    """Return True if memory ran out, so that a smaller batch could succeed.
+
+    `answers` tells if the GPU still answers; it is called for errors whose text leaves the cause open.
+    """
     if type(error).__name__ in _OUT_OF_MEMORY_TYPES or _has(error, _OUT_OF_MEMORY_TEXTS):
         return True
     return _has(error, _OUT_OF_MEMORY_OR_LOST_TEXTS) and answers()
@@ -76,8 +79,9 @@ def is_out_of_memory(error: BaseException, answers: Callable[[], bool] = device_
 def is_lost_device(error: BaseException, answers: Callable[[], bool] = device_answers) -> bool:
     """Return True if the GPU's state in this process is lost, so that every later call would fail as well.
 
-    `answers` is called for errors whose text is in no table: CUDA reports an error in whatever call comes next. Only
-    a RuntimeError, which is what torch and Triton raise, is judged by its text; others may quote a caller's.
+    `answers` tells if the GPU still answers; it is called for errors whose text is in no table, because CUDA reports an
+    error in a later, unrelated call. Only a RuntimeError, the kind that torch and Triton raise, is judged by its text;
+    errors of other kinds may quote a caller's text.
     """
     if isinstance(error, NoDeviceError):
         return True
@@ -91,7 +95,7 @@ def is_lost_device(error: BaseException, answers: Callable[[], bool] = device_an
 
 
 def free_device_memory() -> None:
-    """Return the GPU memory that torch keeps for later passes; on a lost device, log that it cannot be returned."""
+    """Give the GPU memory that torch caches for later passes back to the device; on a lost device, log the failure."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
@@ -107,10 +111,10 @@ def _has(error: BaseException, texts: tuple[str, ...]) -> bool:
 
 
 def return_free_memory() -> None:
-    """Return freed memory that the C library keeps to the system, if it can (glibc).
+    """Give freed memory that the C library keeps back to the system, where the library is glibc.
 
-    Batches of changing sizes leave gaps between live blocks, and a process that keeps them grows for days: memory that
-    other models on the instance could use.
+    Batches of changing sizes leave gaps between live blocks, and a process that keeps the gaps grows for days, by
+    memory that other models on the instance could use.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

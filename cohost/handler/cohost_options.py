@@ -1,6 +1,6 @@
 """The keys of serving.properties that this handler reads, with their ranges and defaults.
 
-A handler's first call receives them without the prefix `option.` (DJL Serving 0.36.0).
+A handler's first call receives the keys without the prefix `option.` (DJL Serving 0.36.0).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIMITS = {
     "pass_timeout_s": (1, 3600, 20),
     "log_interval_s": (1, 86_400, 60),
 }
-"""Least, most and default of each number; the catalog reads them from here."""
+"""Least value, most value and default of each numeric key; the catalog uses the same table."""
 
 LIMITS_OR_AUTO = {
     "threads": (1, 256),
@@ -43,12 +43,12 @@ LIMITS_OR_AUTO = {
     "max_batch_tokens": (64, 10_000_000),
     "pass_cost_tokens": (0, 1_000_000),
 }
-"""Least and most of each number that may be "auto", which is its default."""
+"""Least and most value of each numeric key that may also be "auto", its default."""
 
-# Ten texts of 512 tokens take a 6-layer model under a second on two cores: large enough to be fast, small enough to
-# wait for.
+# On a CPU: ten texts of 512 tokens take a 6-layer model under a second on two cores. Such a batch is large enough to be
+# fast, and small enough for others to wait for.
 AUTO_BATCH_TOKENS = {"cpu": 5120, "cuda": 16_384}
-"""`max_batch_tokens` on each kind of device if it is "auto"; the memory plan reads it from here."""
+"""The `max_batch_tokens` that "auto" stands for on each kind of device, in tokens; the memory plan uses it too."""
 
 _AUTO = "auto"
 _TRUE_FALSE = {"true": True, "false": False}
@@ -57,12 +57,11 @@ _NO_GPU = "-1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One model's settings. None means "auto": chosen on load, by device, model or machine.
+    """The settings of one model. None means "auto": chosen on load, by device, model or machine.
 
-    `device_id` is the GPU that the server gave this worker, None on a CPU; `workers` is the number of workers that
-    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, None if neither
-    states it. Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens with
-    padding.
+    `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
+    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, in MiB, None if
+    neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens include padding.
     """
 
     model: str
@@ -160,13 +159,16 @@ def read_options(properties: Mapping[str, Any]) -> Options:
 
 
 def _planned_mib(reader: _Reader) -> int | None:
-    """Return one worker's share of what serving.properties states for all workers: loaded, and beside it in a pass."""
+    """Return one worker's share of the GPU memory that serving.properties states for all workers, in MiB.
+
+    The memory is that of the loaded models plus that of running passes; None if the file does not state both.
+    """
     loaded, working = reader.number("gpu.required_memory_mb"), reader.number("reserved_memory_mb")
     return (loaded + working) // reader.number("gpu.maxWorkers") if loaded and working else None
 
 
 class _Reader:
-    """A reader of values that collects all faults."""
+    """A reader of the properties' values that collects all faults, to report them in one error."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = properties

@@ -45,9 +45,9 @@ _HALF = {torch.float16, torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Concatenated sequences: `numbers` are token ids, positions and, if the model reads them, segments, by tokens.
+    """Concatenated sequences. `numbers` has the shape (2 or 3, tokens): token ids, positions and, if read, segments.
 
-    `bounds` are the start indices of the sequences, and the end.
+    `bounds` are the start indices of the sequences in the row, followed by the row's end.
     """
 
     numbers: Ids
@@ -56,9 +56,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of a row's sequences: on the host, on the device, and the longest sequence.
+    """The bounds of a row's sequences, on the host and on the device, and the longest sequence in tokens.
 
-    With both at hand, no layer waits for a copy from one to the other.
+    With the bounds in both places, no layer waits for a copy between host and device.
     """
 
     host: list[int]
@@ -70,7 +70,7 @@ _BOUNDS: ContextVar[Bounds] = ContextVar("bounds")
 
 
 class PackedModel:
-    """A model of transformers that is called with a row; `padding_token` is the token id of padding elsewhere."""
+    """A transformers model that runs rows; `padding_token` is the token id that padded passes use for padding."""
 
     def __init__(self, model: Any, *, stream: HostStream, padding_token: int, position_offset: int) -> None:
         self._model = model
@@ -80,13 +80,13 @@ class PackedModel:
         self._offset = position_offset
 
     def gains_at(self, lengths: Sequence[int]) -> bool:
-        """Return True if sequences of these lengths are run faster in a row than padded."""
+        """Return True if sequences of these lengths, in tokens, run faster in a row than padded."""
         return bool(lengths)
 
     def vectors(self, encoded: Sequence[Encoded]) -> tuple[torch.Tensor, Bounds]:
-        """Return the last hidden layer, tokens by hidden, and the bounds of each sequence in it."""
+        """Return the last hidden layer, of shape (tokens, hidden), and the bounds of the sequences in its rows."""
         row = pack(encoded, self._padding_token, self._offset)
-        # The bounds travel with the rest: one copy is one call of the driver.
+        # The bounds are copied together with the numbers, because each copy is a call of the driver.
         uploaded = self._stream.upload(np.concatenate([row.numbers.ravel(), row.bounds], dtype=np.int32))
         numbers = uploaded[: row.numbers.size].long().view(len(row.numbers), 1, -1)
         tensors = dict(zip(("input_ids", "position_ids", "token_type_ids"), numbers, strict=False))
@@ -95,8 +95,8 @@ class PackedModel:
         return self._last_layer(tensors, bounds), bounds
 
     def logits(self, vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
-        """Return the head's outputs, sequences by labels."""
-        # The heads take batch by tokens by hidden, and read the first token.
+        """Return the outputs of the model's head, of shape (sequences, labels)."""
+        # A head takes a tensor of shape (batch, tokens, hidden), and reads the first token's vector.
         first = first_vectors(vectors, bounds).unsqueeze(1)
         # BERT's pooler belongs to the model below the head, DeBERTa's to the head, and RoBERTa's head has its own.
         pooler = getattr(self._base, "pooler", None) or getattr(self._model, "pooler", None)
@@ -104,7 +104,7 @@ class PackedModel:
         return output
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
-        """Run the pass itself: `tensors` are 1 by tokens each, the result is tokens by hidden."""
+        """Run the pass itself: each of `tensors` has the shape (1, tokens), and the result (tokens, hidden)."""
         raise NotImplementedError
 
 
@@ -114,14 +114,14 @@ def first_vectors(vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
 
 
 def mean_vectors(vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
-    """Return the mean of each sequence's vectors, in one launch."""
-    # Without `unsafe`, torch reads the bounds back to check them.
+    """Return the mean of each sequence's vectors, computed in one launch."""
+    # Without `unsafe`, torch copies the bounds back to the host to check them.
     means: torch.Tensor = torch.segment_reduce(vectors.float(), "mean", offsets=bounds.device, unsafe=True)
     return means
 
 
 class PackedByAttention(PackedModel):
-    """A packed model of the BERT and RoBERTa kinds, in a transformers whose attention can be replaced by name."""
+    """A packed model of the BERT or RoBERTa kind, in a version of transformers that finds its attention by name."""
 
     def __init__(self, model: Any, **keywords: Any) -> None:
         """Prepare the model; raise ValueError for a model that cannot be called in packed form."""
@@ -131,7 +131,7 @@ class PackedByAttention(PackedModel):
         super().__init__(model, **keywords)
 
     def gains_at(self, lengths: Sequence[int]) -> bool:
-        """Return False for equal lengths on a CPU: there is no padding to save, and attention takes a call for each."""
+        """Return False for equal lengths on a CPU: no padding is saved, and attention takes a call per sequence."""
         return self._stream.is_gpu or len(lengths) == 1 or len(set(lengths)) > 1
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
@@ -143,7 +143,7 @@ class PackedByAttention(PackedModel):
     def _attending_within(self, bounds: Bounds) -> Iterator[None]:
         """Set the packed attention for one pass.
 
-        The model reads the name of its attention at each pass, and builds no mask for one that it does not know.
+        The model reads the name of its attention at each pass, and builds no mask for a name that it does not know.
         """
         config = self._base.config
         usual = config._attn_implementation  # noqa: SLF001 - transformers has no other way back and forth
@@ -159,7 +159,7 @@ class PackedByAttention(PackedModel):
 def pack(encoded: Sequence[Encoded], padding_token: int, position_offset: int) -> Row:
     """Return sequences as a row.
 
-    With an offset, positions are counted as RoBERTa does: a padding token in a text has none.
+    With an offset, positions are counted as RoBERTa counts them: padding tokens inside a text are skipped.
     """
     bounds = [0, *np.cumsum([len(one.ids) for one in encoded]).tolist()]
     positions = [_positions(np.asarray(one.ids), padding_token, position_offset) for one in encoded]
@@ -180,7 +180,7 @@ def _positions(ids: Ids, padding_token: int, offset: int) -> Ids:
 def attention_within(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
 ) -> torch.Tensor:
-    """Return attention within each sequence of a row; all tensors are 1 by heads by tokens by size."""
+    """Return attention within each sequence of a row; all tensors have the shape (1, heads, tokens, head size)."""
     parts = [
         scaled_dot_product_attention(query[:, :, a:b], key[:, :, a:b], value[:, :, a:b], scale=scale)
         for a, b in pairwise(bounds)
@@ -196,11 +196,11 @@ def _on_gpu(
 
     usual = query.shape[-1] ** -0.5
     if scale is not None and not isclose(scale, usual):
-        # torch 2.10 has no argument for it.
+        # varlen_attn of torch 2.10 has no argument for the scale.
         query = query * (scale / usual)
     queries, keys, values = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
     output = varlen_attn(queries, keys, values, bounds.device, bounds.device, bounds.longest, bounds.longest)
-    assert isinstance(output, torch.Tensor)  # noqa: S101 - a tuple only when more is asked for
+    assert isinstance(output, torch.Tensor)  # noqa: S101 - varlen_attn returns a tuple only if further outputs are requested
     return output.transpose(0, 1).unsqueeze(0)
 
 
@@ -213,7 +213,10 @@ def _attention(
     scaling: float | None = None,
     **_: Any,  # what transformers hands to all attentions
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention with the signature that transformers calls; the result is batch by tokens by heads by size."""
+    """Compute packed attention under the signature that transformers calls.
+
+    The shape of the result is (batch, tokens, heads, head size).
+    """
     bounds = _BOUNDS.get()
     if query.is_cuda and query.dtype in _HALF:
         output = _on_gpu(query, key, value, bounds, scaling)
@@ -223,9 +226,9 @@ def _attention(
 
 
 def takes_prepared_mask(model: Any) -> bool:  # transformers has no types
-    """Return True if padded batches may carry their mask as attention adds it.
+    """Return True if padded batches may carry their mask as numbers that attention adds to its scores.
 
-    From any other mask, transformers' sdpa reads back to the host if it hides anything, and so waits for the device.
+    Any other mask is copied back to the host by transformers' sdpa, to see if it hides tokens, which waits for the GPU.
     """
     return _has_interface(model) and model.config._attn_implementation in {"sdpa", "eager"}  # noqa: SLF001 - as above
 
@@ -235,7 +238,7 @@ def _has_interface(model: Any) -> bool:  # as above
 
 
 def _register() -> None:
-    from transformers import AttentionInterface  # where it is missing, no model has asked for it
+    from transformers import AttentionInterface  # versions without it never get here, see `_has_interface`
 
     AttentionInterface.register(ATTENTION, _attention)
 
@@ -248,7 +251,7 @@ _USUAL_ATTENTION = "DisentangledSelfAttention"
 
 
 class PackedDeberta(PackedModel):
-    """A DeBERTa-v2 or v3 whose packed passes use disentangled-flash; its padded passes are unchanged."""
+    """A DeBERTa-v2 or v3 model whose packed passes use disentangled-flash; its padded passes are unchanged."""
 
     def __init__(self, model: Any, *, stream: HostStream, **keywords: Any) -> None:  # transformers has no types
         """Prepare the model.
@@ -261,10 +264,10 @@ class PackedDeberta(PackedModel):
             raise ValueError(f"{DISENTANGLED_FLASH} is for {DEBERTA}, and this is {model.config.model_type}")
         library = importlib.import_module("disentangled_flash")
         super().__init__(model, stream=stream, **keywords)
-        # The library replaces the encoder of its argument, and its own encoder cannot run padded batches of any
-        # length.
+        # The library replaces the encoder of the model that it is given, and its own encoder cannot run padded batches
+        # of every length.
         base = _twin(self._base)
-        # "auto" leaves the model unchanged if the GPU's kernels do not suit it; on a CPU it always would.
+        # "auto" leaves the model unchanged if the library's kernels do not suit the GPU; on a CPU it always would.
         library.optimize_deberta(base, backend="auto" if stream.is_gpu else "torch")
         if not hasattr(base.encoder, "forward_packed"):
             raise ValueError(f"{DISENTANGLED_FLASH} has no kernel for this model on this GPU")
@@ -283,9 +286,9 @@ class PackedDeberta(PackedModel):
 
 
 def keep_relative_positions(model: Any, limit: int) -> None:  # transformers has no types
-    """Let a DeBERTa's padded passes share one table of relative positions; each would make its own with copies.
+    """Let a DeBERTa's padded passes share one table of relative positions, instead of each pass making a table.
 
-    An entry depends on the distance of two tokens alone, so the table of a shorter text is a corner of it.
+    An entry depends on the distance of two tokens alone, so the table of a shorter text is a corner of the largest one.
     """
     if model.config.model_type != DEBERTA or not model.config.relative_attention:
         return
@@ -302,7 +305,7 @@ def keep_relative_positions(model: Any, limit: int) -> None:  # transformers has
 
 
 def use_flash_deberta(model: Any) -> Callable[[], None]:  # transformers has no types
-    """Let each layer of a DeBERTa use flashdeberta's attention; return a function that restores the original.
+    """Let each layer of a DeBERTa use flashdeberta's attention, and return a function that restores the original.
 
     Raises:
         ImportError: the library, or Triton, is not installed.
@@ -315,7 +318,7 @@ def use_flash_deberta(model: Any) -> Callable[[], None]:  # transformers has no 
     layers = [module for module in model.modules() if type(module) is usual]
 
     def become(kind: type) -> None:
-        # The library's class is a subclass of transformers' with the same members and another computation.
+        # The library's class is a subclass of transformers' class, with the same members and another computation.
         for layer in layers:
             layer.__class__ = kind
 

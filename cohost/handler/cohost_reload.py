@@ -1,4 +1,4 @@
-"""A process's first call, in which DJL Serving waits for the model: it must not fail, since that would lock the server.
+"""The first call of a process, in which DJL Serving waits for the model; its failure would lock up the server.
 
 If the first call of an asynchronous model raises, answers an error, or the process ends in it, a thread of DJL Serving
 0.36.0 waits for ever: the requests to load and to unload the model are never answered, and some connections hang
@@ -8,10 +8,10 @@ server answers at once. So
 * a first start begins to load during that import, and a failure ends the process there. The server allows two minutes
   for the import, so a longer load continues in the first call;
 * on a multi-model endpoint, a load that fails later is reported to callers and retried. A server that loads its models
-  at start-up must not become ready with a failed model, so there the first call fails;
+  at start-up must not become ready with a failed model, so on such a server the first call fails;
 * a restart answers its first call at once and loads in the background, because one of the server's connection threads
-  waits for that answer. Calls that arrive before the model is loaded wait for it. Nothing imports torch before, because
-  that import can run out of memory too.
+  waits for that answer. Calls that arrive before the model is loaded wait for the model. Nothing imports torch before
+  the first call's answer, because that import can run out of memory too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0)
-"""Pauses between attempts to load; the last one repeats. Meanwhile another model may free its memory."""
+"""Pauses between attempts to load, in seconds; the last repeats. Another model may free its memory meanwhile."""
 
 # The server waits 120 s for a process to listen (DJL Serving 0.36.0: PyProcess), and its start takes part of that.
 _EARLY_S: Final = 75.0
@@ -57,7 +57,7 @@ Prepared = TypeVar("Prepared")
 
 
 class Service(Protocol[Prepared]):
-    """A service whose model can be loaded in a separate thread."""
+    """A service whose model can be loaded in a separate thread, as `Reloader` needs it."""
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared: ...  # noqa: D102
     def begin(self, prepared: Prepared) -> None: ...  # noqa: D102
@@ -70,18 +70,18 @@ _made: dict[Path, Reloader[Any]] = {}
 def service_of(
     folder: Path, module: str, name: str, output: type[Output], *, restarted: bool, **settings: object
 ) -> Reloader[Any]:
-    """Return the service that model.py calls; one service per model folder and process.
+    """Return the service that model.py calls; each model folder has one service per process.
 
     Args:
         folder: the model's folder.
-        module: the module with the service's class.
-        name: the class, which is created with `output`.
-        output: the server's class of answers.
+        module: the name of the module with the service's class.
+        name: the name of the class, which is created with `output`.
+        output: DJL Serving's class of answers.
         restarted: the result of `cohost_restart.begin`.
-        settings: further keywords of the class.
+        settings: further keyword arguments of the class.
 
     Raises:
-        Exception: in a first start, any error of loading the model within some time.
+        Exception: in a first start, any error of loading the model within the first 75 s.
     """
     if folder not in _made:
 
@@ -103,9 +103,9 @@ def _first_start(folder: Path, output: type[Output], service: Service[Prepared])
 
 
 def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
-    """Return the properties of the first call, as far as the folder and the command line show them; else None.
+    """Return the properties that the first call will have, from the folder and the command line; None if unknown.
 
-    They are unknown if no server started this process, or if a line is written in a way that Java reads differently.
+    They are unknown if no server started this process, or if Java may read a line of the file differently.
     """
     try:
         text = (folder / "serving.properties").read_text(encoding="ascii")
@@ -120,10 +120,10 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
 
 
 def has_weights(properties: Mapping[str, str]) -> bool:
-    """Return True if the properties of the file are enough to find the weights.
+    """Return True if the properties of serving.properties are enough to find the weights.
 
-    Weights that the server fetches are not enough, since only the first call states their location; nor is a folder
-    inside the model's own, which the first call states as a full path.
+    They are not enough for weights that the server fetches, since only the first call states their location, nor for
+    weights in a folder inside the model's own, which the first call states as a full path.
     """
     model = properties.get("model_id", "")
     beside = bool(model) and not Path(model).is_absolute() and Path(properties["model_dir"], model).is_dir()
@@ -131,7 +131,7 @@ def has_weights(properties: Mapping[str, str]) -> bool:
 
 
 class EarlyLoad(Generic[Prepared]):
-    """A load in a separate thread that starts before the first call names the model."""
+    """The load of a model in a separate thread that starts before the first call."""
 
     def __init__(self, service: Service[Prepared], properties: Mapping[str, Any]) -> None:
         self._service = service
@@ -144,11 +144,11 @@ class EarlyLoad(Generic[Prepared]):
     def _run(self) -> None:
         try:
             self._prepared = self._service.prepare(self._properties)
-        except Exception as error:  # noqa: BLE001 - it is raised where it can be answered
+        except Exception as error:  # noqa: BLE001 - `wait` raises the error in a thread that can answer callers
             self._error = error
 
     def wait(self, limit_s: float | None = None) -> None:
-        """Wait until the load has ended, or for some seconds at most.
+        """Wait until the load has ended, or for `limit_s` seconds at most.
 
         Raises:
             Exception: the error of the load.
@@ -158,7 +158,7 @@ class EarlyLoad(Generic[Prepared]):
             raise self._error
 
     def result(self, properties: Mapping[str, Any]) -> Prepared | None:
-        """Return the model, once it is loaded; None if the first call has other options.
+        """Wait for the load and return the loaded model; None if the first call has other options than the load.
 
         Raises:
             Exception: the error of the load.
@@ -170,16 +170,16 @@ class EarlyLoad(Generic[Prepared]):
 
 @dataclass(frozen=True, slots=True)
 class FirstStart(Generic[Prepared]):
-    """A first start's early load, if any; `tells_callers` sends a later failure to callers instead of the server."""
+    """The early load of a first start, if any; `tells_callers` reports a later failure to callers, not the server."""
 
     early: EarlyLoad[Prepared] | None
     tells_callers: bool
 
 
 class Reloader(Generic[Prepared]):
-    """The service of one model, from the first call on. `make` imports and creates it, in the loading thread.
+    """The service of one model, with the load in its first call. `make` imports and creates the inner service.
 
-    Without `first` the process is a restart.
+    `make` runs in the loading thread. Without `first` the process is a restart.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Reloader(Generic[Prepared]):
         loaded.
 
         Raises:
-            ModelError: a first start's load failed, and the server itself must not become ready.
+            ModelError: the load of a first start failed, and the server must not become ready without the model.
         """
         if self._service is None and self._attempt is None:
             self._start(inputs.get_properties())
@@ -232,7 +232,7 @@ class Reloader(Generic[Prepared]):
 
     def _start(self, properties: Mapping[str, Any]) -> None:
         # The options are those of a model that was already served; if they are wrong all the same, the load reports
-        # it.
+        # the error.
         with contextlib.suppress(ValueError, KeyError):
             self._wait_s = read_options(properties).max_queue_time_ms / 1000
         loop = asyncio.get_running_loop()
@@ -272,8 +272,8 @@ class Reloader(Generic[Prepared]):
                 prepared = early.result(properties) if early else None
                 prepared = prepared or service.prepare(properties)
             except Exception as error:
-                # After any error callers must be answered. The exception itself must not be kept: it references the
-                # loaded parts.
+                # After any error callers must be answered. The exception itself must not be kept, because it keeps the
+                # loaded parts in memory.
                 logger.exception("the model cannot be loaded")
                 reason = reason_of(error)
                 lost = is_lost_device(error)

@@ -1,8 +1,8 @@
-"""A request's bytes as inputs and parameters, and answers as text.
+"""The reading of a request's bytes as inputs and parameters, and the writing of answers as JSON text.
 
-Content types are those of the stock handler (DJL Serving 0.36.0). A body that cannot be read is a 400; the stock
+Content types are those of DJL's own handler (DJL Serving 0.36.0). A body that cannot be read is a 400; DJL's own
 handler answers 200. Each parameter is read by name; an unknown parameter is rejected with the nearest known name.
-Answers match the stock handler's bytes: indented by two, no blank after colons, no NaN (Output.add_as_json, recorded).
+Answers equal DJL's own byte for byte: indented by two, no blank after colons, no NaN (Output.add_as_json, recorded).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INDENT = 2
 
 
 def text_of(value: Any) -> str:
-    """Return the text of a small answer.
+    """Return a small answer's value as JSON text.
 
     Raises:
         ValueError: the value holds NaN or an infinity.
@@ -33,16 +33,16 @@ def text_of(value: Any) -> str:
 
 
 def vector_text(numbers: Sequence[float], depth: int) -> str:
-    """Return a list of finite numbers at a nesting depth, as `text_of` writes it.
+    """Return the JSON text of a list of finite numbers at a nesting depth, in the form that `text_of` writes.
 
     Embeddings have hundreds of thousands of numbers, and the standard library indents in Python code, number by number:
-    joining their texts directly takes a fifth of the time.
+    joining the numbers' texts directly takes a fifth of the time.
     """
     return list_text(map(repr, numbers), depth)
 
 
 def list_text(items: Iterable[str], depth: int) -> str:
-    """Return a list of JSON texts at a nesting depth."""
+    """Return the JSON text of a list at a nesting depth, from the JSON texts of its items."""
     pad = " " * (_INDENT * (depth + 1))
     inner = f",\n{pad}".join(items)
     return f"[\n{pad}{inner}\n{' ' * (_INDENT * depth)}]" if inner else "[]"
@@ -55,17 +55,17 @@ OFF = "do_not_truncate"
 
 _STRATEGIES = (LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND, OFF)
 _PADDINGS = (True, False, "longest", "do_not_pad", "max_length")
-# The stock handler passes these to its pipeline; here batches form by themselves.
+# DJL's own handler passes these two to its pipeline; here the engine forms the batches.
 _WITHOUT_EFFECT = frozenset({"batch_size", "num_workers"})
 _LENGTH_NAMES = frozenset({"truncation", "max_length", "padding"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The length rule of one request.
+    """The truncation and padding of one request.
 
-    `strategy` sets which text is truncated (`OFF`: reject instead), `pad` pads to `max_length`. `second_field` is the
-    request's field with a pair's second text, for error messages.
+    `strategy` names the text to truncate (`OFF`: reject a long text instead), `max_length` is in tokens, and `pad` pads
+    to `max_length`. `second_field` is the request's field with a pair's second text, for error messages.
     """
 
     strategy: str
@@ -76,7 +76,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LengthRule:
-    """A model's limit in tokens, the shortest length that holds a token of text, and the default truncation."""
+    """The length limits of a model: the most tokens, the fewest that still hold a token of text, and the default.
+
+    `truncation` is true if long texts are truncated by default.
+    """
 
     limit: int
     shortest: int
@@ -87,7 +90,7 @@ def check_names(parameters: Mapping[str, Any], known: Collection[str]) -> None:
     """Reject parameters that the task does not know.
 
     Raises:
-        BadInputError: names the first one, and the nearest known name.
+        BadInputError: a parameter is unknown; the error names the first one, and the nearest known name.
     """
     allowed = _WITHOUT_EFFECT | _LENGTH_NAMES | set(known)
     for name in parameters:
@@ -102,7 +105,7 @@ def read_cut(parameters: Mapping[str, Any], rule: LengthRule, default: str = LON
     """Return the length parameters of a request: `truncation`, `max_length` (the model's limit at most), `padding`.
 
     Raises:
-        BadInputError: one of them has a value that is not allowed.
+        BadInputError: one of the three parameters has a value that is not allowed.
     """
     strategy = default if rule.truncation else OFF
     wanted = parameters.get("truncation")
@@ -122,10 +125,10 @@ def read_cut(parameters: Mapping[str, Any], rule: LengthRule, default: str = LON
 
 
 def choice(parameters: Mapping[str, Any], name: str, allowed: Sequence[str], default: str) -> str:
-    """Return a parameter that is one of several words.
+    """Return the value of a parameter that must be one of several words; `default` if it is not given.
 
     Raises:
-        BadInputError: it is anything else.
+        BadInputError: the value is none of the words.
     """
     value = parameters.get(name)
     if value is None:
@@ -136,10 +139,10 @@ def choice(parameters: Mapping[str, Any], name: str, allowed: Sequence[str], def
 
 
 def flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Return a parameter that is true or false.
+    """Return the value of a parameter that must be true or false; `default` if it is not given.
 
     Raises:
-        BadInputError: it is anything else.
+        BadInputError: the value is neither true nor false.
     """
     value = parameters.get(name)
     if value is None:
@@ -160,7 +163,7 @@ _PARAMETER_NAMES = frozenset(
 
 
 class Input(Protocol):
-    """The part of `djl_python.Input` that this handler uses."""
+    """The part of `djl_python.Input`, the server's class of requests, that this handler uses."""
 
     def get_property(self, key: str) -> Any: ...  # noqa: D102 - as the server's
     def get_properties(self) -> dict[str, Any]: ...  # noqa: D102
@@ -177,7 +180,7 @@ class Call:
 
 
 def read_call(request: Input) -> Call:
-    """Return the request as a call.
+    """Parse a request's body by its content type.
 
     Raises:
         BadInputError: the body does not match its content type, lacks "inputs", or no JSON answer is accepted.
@@ -226,7 +229,7 @@ def _of_json(text: str) -> Call:
 
 
 def _inputs_of(body: dict[str, Any]) -> Any:
-    """Return the inputs; a body without that key may itself be a text or a pair, as with the stock handler."""
+    """Return the value of `inputs`; a body with `text` instead is itself a text or a pair, as in DJL's own handler."""
     if "inputs" in body:
         return body["inputs"]
     if "text" in body:

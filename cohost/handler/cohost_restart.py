@@ -1,16 +1,16 @@
-"""The start of a process under DJL Serving: a first start, a restart, or a restart of an unloaded model.
+"""The start of a process under DJL Serving, told apart: first start, restart, or restart of an unloaded model.
 
 DJL Serving 0.36.0 restarts the process of an asynchronous model whenever it ends, even if the server itself ended it
 because the model was unloaded. Such a process would load the weights, belong to no model, and stay until the server
 ends. So a restart queries the server, during the import of model.py, for the models of its folder, and ends if there
-are none. It must not end later: a restart that ends or fails in its first call leaves a thread of the server waiting
-for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
+are none. The restart must not end later: a restart that ends or fails in its first call leaves a thread of the server
+waiting for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
 
 If the answer is not certain, the process continues: one process too many costs memory, one too few costs the model. The
 model is certainly unloaded if no listed model of this folder has a worker that could have started the process before
 this one; a listed model without such a worker was loaded again after the unloading.
 
-Standard library only, since nothing else may be imported before the answer is known.
+This module uses the standard library only, since nothing else may be imported before the answer is known.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _begun: dict[str, bool] = {}
 
 
 class UncertainError(Exception):
-    """The server cannot be queried, or its answer does not list its models."""
+    """The server's management API cannot be queried, or its answer does not list the models."""
 
 
 def begin(
@@ -63,14 +63,14 @@ def begin(
 ) -> bool:
     """Record the start of this process, and end it if it is a restart of an unloaded model.
 
-    The server gives each worker a socket of its own, which its restarts share; a marker file beside it records the
-    previous process. The server may import model.py more than once; later calls in the same process return the first
-    result.
+    The server gives each worker a socket of its own, which the worker's restarts share; a marker file beside the socket
+    records the previous process. The server may import model.py more than once; later calls in the same process return
+    the first result.
 
     Args:
         folder: the model's folder, which contains model.py.
-        arguments: the command line of the server's Python engine; by default that of this process.
-        end_process: called with 0 if the model is unloaded.
+        arguments: the command line of the server's Python engine; by default the command line of this process.
+        end_process: called with exit code 0 if the model is unloaded.
 
     Returns:
         True for a restart, False for a first start and for a process that no server started.
@@ -87,7 +87,7 @@ def begin(
 
 
 def withdraw(arguments: Sequence[str] | None = None) -> None:
-    """Remove the marker of this process, which ends before it listens, so the server starts no other in its place."""
+    """Remove this process's marker; for a process that ends before it listens, which the server does not restart."""
     name = _option(sys.argv if arguments is None else arguments, "--sock-name")
     if name is not None:
         with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ def _begin(folder: str, arguments: Sequence[str], end_process: Callable[[int], N
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Marker:
-    """The last start on a socket: server and process with their start times, in clock ticks since the boot.
+    """The marker of the last start on a socket: server and process ids with their start times, in ticks since boot.
 
     A process id is reused after its process has ended; together with the start time it is unique.
     """
@@ -149,13 +149,13 @@ class _Marker:
         return booted_at + self.process_started / os.sysconf("SC_CLK_TCK")
 
     def is_before(self, later: _Marker) -> bool:
-        """Return True if another process of the same model used the socket before, under the same server."""
+        """Return True if this marker is of another process of the same model under the same server as `later`."""
         same = (self.server, self.server_started, self.folder) == (later.server, later.server_started, later.folder)
         return same and (self.process, self.process_started) != (later.process, later.process_started)
 
 
 def started_at(process: int) -> int | None:
-    """Return a process's start in clock ticks since the boot (man 5 proc_pid_stat, field 22); None if unknown."""
+    """Return a process's start time in clock ticks since boot (man 5 proc_pid_stat, field 22); None if unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
         # The second field is the program's name in parentheses, which may itself contain blanks and parentheses.
@@ -165,12 +165,12 @@ def started_at(process: int) -> int | None:
 
 
 def _read(path: Path) -> _Marker | None:
-    """Return a marker that this user wrote; None for anything else, since the folder may be writable by everybody."""
+    """Return the marker in a file if this user wrote the file, else None: everybody may be able to write there."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with open(file, "rb") as stream:  # noqa: PTH123 - a descriptor, so that what is checked is what is read
+    with open(file, "rb") as stream:  # noqa: PTH123 - a descriptor, so that the checked file is the one that is read
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
             return None
@@ -181,7 +181,7 @@ def _read(path: Path) -> _Marker | None:
 
 
 def _write(path: Path, marker: _Marker) -> None:
-    """Write a marker in one step, readable by its owner only; without a marker, a restart looks like a first start."""
+    """Write a marker atomically, readable by its owner only; without a marker, a restart looks like a first start."""
     temporary = path.with_name(f"{path.name}.{marker.process}")
     try:
         temporary.unlink(missing_ok=True)
@@ -203,7 +203,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _option(arguments: Sequence[str], *names: str) -> str | None:
-    """Return the value of a command line option, written with a blank or with =; None if it is missing."""
+    """Return the value of a command line option, written with a blank or with =; None if the option is missing."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in names and equals:
@@ -217,7 +217,7 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
-    """Return True if the server may still have the worker that started this process after an earlier one."""
+    """Return True if the server may still have the worker that started this process and the earlier one."""
     try:
         api = ManagementApi(management_address(own.server))
         return any(
@@ -230,11 +230,11 @@ def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
 
 
 def _may_have_started(worker: float, earlier: _Marker, own: _Marker) -> bool:
-    """Return True if a worker that was created at a time (seconds since the epoch) may have started both processes.
+    """Return True if a worker may have started both processes; `worker` is its creation time (seconds since the epoch).
 
-    A worker is created before its first process, and its time stays when it starts another (recorded: `djl_lifecycle`,
-    27). The clock may have been set back since, so only a worker created about when this process started is a different
-    one.
+    A worker is created before its first process, and keeps its creation time when it starts another process (recorded:
+    `djl_lifecycle`, 27). The clock may have been set back since, so only a worker that was created about when this
+    process started is a different worker.
     """
     return worker <= earlier.wall_time + _TICK_S or worker < own.wall_time - _RELOAD_S
 
@@ -267,7 +267,7 @@ def management_address(server: int, proc: Path = Path("/proc")) -> str:
 
 
 def _environment(home: Path) -> Mapping[str, str]:
-    """Return the server's environment; if the system hides it, that of this process, which inherited it."""
+    """Return the server's environment; if it cannot be read, the environment of this process, which inherited it."""
     try:
         return dict(word.partition("=")[::2] for word in _words(home / "environ"))
     except OSError:
@@ -279,7 +279,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _config_file(arguments: Sequence[str], environment: Mapping[str, str], current: Path) -> Path:
-    """Return the config file that DJL Serving reads (0.36.0: Arguments.java): the stated one, else that of its home."""
+    """Return the stated config file of DJL Serving, else the one in its home (0.36.0: Arguments.java)."""
     told = _option(arguments, "-f", "--config-file") or _option(arguments, "-Dai.djl.conf")
     if told is not None:
         return current / told
@@ -289,20 +289,20 @@ def _config_file(arguments: Sequence[str], environment: Mapping[str, str], curre
 
 
 class ManagementApi:
-    """A client of the server's management API; all requests together have 10 seconds."""
+    """A client of DJL Serving's management API; all requests of a client together have 10 seconds."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._limit = time.monotonic() + _LIMIT_S
 
     def models(self) -> Iterator[tuple[str, str]]:
-        """Yield the models that the server has and calls, with their URLs, page by page.
+        """Yield the name and the URL of each model that the server has loaded and calls.
 
         A model that the server has given up (FAILED) is left out: it receives no calls any more, and only unloading
         ends that state (recorded: `djl_lifecycle`, 27).
 
         Raises:
-            UncertainError: no answer in time, or an answer that does not list models.
+            UncertainError: there is no answer in time, or the answer does not list models.
         """
         path = "/models"
         while path:
@@ -320,7 +320,7 @@ class ManagementApi:
         """Return the creation times of a model's workers, in seconds since the epoch; empty while the model loads.
 
         Raises:
-            UncertainError: no answer in time, or an answer that does not list workers.
+            UncertainError: there is no answer in time, or the answer does not list workers.
         """
         answer = self._get(f"/models/{quote(name, safe='')}")
         with _clear(answer):
@@ -330,7 +330,7 @@ class ManagementApi:
             return [datetime.fromisoformat(time).timestamp() for time in times]
 
     def _get(self, path: str) -> Any:  # what the server answers
-        """Return an answer, with retries until the limit: a busy server may not accept the first connection."""
+        """Return the parsed answer to a GET, with retries: a busy server may not accept the first connection."""
         failure = ""
         while (now := time.monotonic()) < self._limit:
             try:
@@ -345,7 +345,7 @@ class ManagementApi:
 
 @contextlib.contextmanager
 def _clear(answer: object) -> Iterator[None]:
-    """Treat an answer of an unknown form as no answer."""
+    """Treat an answer of the management API that has an unknown form as no answer."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -353,13 +353,13 @@ def _clear(answer: object) -> Iterator[None]:
 
 
 def _get(address: str, path: str, deadline: float) -> bytes:
-    """Return the body of an answer with status 200.
+    """Return the body of the answer to a GET; `deadline` is in seconds of the monotonic clock.
 
     Raises:
-        OSError: no connection, or no complete answer until the deadline.
-        ValueError: another status, or not HTTP.
+        OSError: there is no connection, or no complete answer until the deadline.
+        ValueError: the status is not 200, or the answer is not HTTP.
     """
-    # A first start does not need it, and it takes as long to import as everything else here.
+    # Imported here, because a first start does not need it, and it takes as long as all other imports of this module.
     from http.client import HTTPException, HTTPResponse
 
     with _connect(address) as connection:
@@ -374,7 +374,7 @@ def _get(address: str, path: str, deadline: float) -> bytes:
                     raise TimeoutError("the answer takes too long")
         except HTTPException as error:
             raise ValueError(f"no HTTP: {error!r}") from error
-        if answer.status != 200:  # noqa: PLR2004 - the one that lists models
+        if answer.status != 200:  # noqa: PLR2004 - the status of an answer that lists models
             raise ValueError(f"status {answer.status}")
         return body
 
@@ -397,13 +397,13 @@ def _connect(address: str) -> socket.socket:
 
 
 def may_be(url: str, folder: str) -> bool:
-    """Return True if a listed model may be the one of this folder.
+    """Return True if a listed model may be the model of this folder.
 
-    It is certainly another model only if its URL names another folder that exists. An archive's URL does not show the
-    folder that the server unpacked it to. The forms are recorded: /path, file:/path/, file:///path (`djl_vectors`).
+    The model is certainly another one only if its URL names another folder that exists. An archive's URL does not show
+    the folder that the archive was unpacked to. Recorded forms: /path, file:/path/, file:///path (`djl_vectors`).
 
     Args:
-        url: the modelUrl of the server's list.
+        url: the listed model's modelUrl.
         folder: this model's own folder, symbolic links resolved.
     """
     text = url

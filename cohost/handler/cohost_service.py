@@ -1,7 +1,7 @@
-"""One worker's service: the first call loads the model, each later call is read, run and answered on its own.
+"""The service of one worker: the first call loads the model, each later call is read, run and answered on its own.
 
 Answers have the form that DJL Serving 0.36.0 requires of an asynchronous handler: `Output.binary_encode` of "data" and
-"last", and for an error of "code" and "error" too, which become the status and its reason.
+"last"; an error's answer also has "code" and "error", which become the HTTP status and its reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_BATCHES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that is loaded and warm, with its task and settings."""
+    """A model that is loaded and warmed up, with the engine's settings and the limit of its memory."""
 
     loaded: Loaded
     settings: EngineSettings
@@ -62,7 +62,7 @@ class _Reply:
 class Service:
     """The service of one model.
 
-    `output` is the server's class of answers; `last_resort` is that of `Watchdog`.
+    `output` is DJL Serving's class of answers; `last_resort` is passed on to `Watchdog`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Service:
         self._output = output
         self._last_resort = last_resort
         self._counters = Counters()
-        # One thread, since a tokenizer is not thread-safe; it works while the model computes.
+        # One thread, since a tokenizer is not thread-safe; the thread works while the model computes.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
         self._thread = ModelThread()
         self._engine: Engine | None = None
@@ -104,11 +104,11 @@ class Service:
             self._waiting -= 1
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Load the model and warm it up, in the thread that will run it.
+        """Load the model and warm it up, in the thread that will run the model.
 
         Raises:
             ValueError: the options are wrong or the model cannot be served.
-            Exception: whatever transformers and torch raise on weights, memory or a device.
+            Exception: any exception of transformers and torch about weights, memory or the device.
         """
         return self._thread.run(lambda: self._prepare(read_options(properties)))
 
@@ -156,7 +156,7 @@ class Service:
         )
 
     def close(self) -> None:
-        """End the threads; waiting requests are refused."""
+        """End the service's threads, and refuse the waiting requests."""
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._engine is None:
@@ -199,7 +199,7 @@ def _sequences(encoded: list[Encoded], plan: Plan) -> list[TokenSequence]:
 
 
 def _headers(cut: int, outcome: Outcome | None) -> dict[str, str]:
-    """Return an answer's headers: the number of truncated texts and, on request, the batches it was in."""
+    """Return an answer's headers: the number of truncated texts and, on request, the batches of its sequences."""
     headers = {_TRUNCATED_HEADER: str(cut)} if cut else {}
     if outcome is not None:
         shown = outcome.batches[:_MOST_BATCHES_SHOWN]

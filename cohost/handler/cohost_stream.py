@@ -1,12 +1,12 @@
-"""Copies to and from the device of a model, and the device's memory: the only place that calls `torch.cuda` in a pass.
+"""Copies to and from a model's device, and the device's memory: the only module that calls `torch.cuda` in a pass.
 
-A GPU works beside the threads of the process, so a pass is launched first and read later. `HostStream` has the same
-calls on a CPU, where a pass has ended when its launch returns.
+A GPU works in parallel with the threads of the process, so a pass is launched first and read later. `HostStream` has
+the same methods for a CPU, where a pass has ended when its launch returns.
 
 With `RecordedModel`, a CUDA graph repeats all launches of a pass in one call of the driver. A small pass takes as long
-as its launches, one after another from Python; recorded, it takes as long as the device needs. A recording is of one
-shape and has memory of its own, so there are few: batches are filled up to one of these shapes with sequences that
-nobody reads, which costs nothing as long as the device would wait for launches otherwise.
+as its launches from Python, one after another; a recorded pass takes only as long as the device needs. A recording is
+of one shape and has memory of its own, so there are few of them: batches are filled up to a recorded shape with
+sequences that nobody reads, which costs nothing as long as the device would otherwise wait for launches.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Shape = tuple[int, int]
     Recording = tuple[Callable[[], None], torch.Tensor, torch.Tensor]
 
-# A pass is hundreds of launches, and a thread that waits for the interpreter's lock waits this long for each.
+# A pass has hundreds of launches, and a thread may wait this long for the interpreter's lock at each launch.
 _SWITCH_INTERVAL_S = 5e-4
 _RUNS_BEFORE_RECORDING = 3
 
 
 class HostStream:
-    """Passes on a CPU; `depth` passes may be launched before the first of them is read."""
+    """The copies of passes on a CPU; `depth` passes may be launched before the first of them is read."""
 
     depth = 1
 
@@ -44,23 +44,23 @@ class HostStream:
 
     @property
     def is_gpu(self) -> bool:
-        """Return True if the device works beside the threads of the process."""
+        """Return True if the device is a GPU, which works in parallel with the process's threads."""
         return self.device.type == "cuda"
 
     @property
     def name(self) -> str:
-        """Return the name of the device's kind."""
+        """Return the device's name, here the name of its kind."""
         return self.device.type
 
     def enter(self) -> None:
-        """Make the calling thread the one that launches passes."""
+        """Prepare the calling thread to launch passes; on a CPU there is nothing to do."""
 
     def upload(self, numbers: npt.NDArray[Any]) -> torch.Tensor:
         """Return an array as a tensor on the device."""
         return torch.from_numpy(numbers)
 
     def download(self, tensor: torch.Tensor) -> Callable[[], Floats]:
-        """Begin to copy a tensor of single precision; the returned function waits for the copy and returns it."""
+        """Begin to copy an fp32 tensor to the host; the returned function waits for the copy and returns the array."""
         array: Floats = tensor.numpy()
         return lambda: array
 
@@ -68,16 +68,19 @@ class HostStream:
         """Record the launches of a function.
 
         Raises:
-            NotImplementedError: a CPU has none.
+            NotImplementedError: always, since a CPU has no launches.
         """
         raise NotImplementedError
 
     def free_memory(self) -> None:
-        """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
+        """Give the memory that torch keeps for later passes back to the device, so that a smaller pass can use it."""
 
 
 class CudaStream(HostStream):
-    """Passes on a GPU: neither copy makes the calling thread wait, and the thread that reads sleeps meanwhile."""
+    """The copies of passes on a GPU: uploads and downloads run while the calling thread continues.
+
+    The thread that reads a result sleeps until its download has ended.
+    """
 
     depth = 2
 
@@ -87,23 +90,23 @@ class CudaStream(HostStream):
 
     @property
     def name(self) -> str:
-        """Return the name of the card."""
+        """Return the name of the GPU."""
         return torch.cuda.get_device_name(self.device)
 
     def enter(self) -> None:
-        """Make the device the thread's own, and let it have the interpreter's lock more often."""
+        """Make the device the calling thread's current GPU, and let threads get the interpreter's lock more often."""
         torch.cuda.set_device(self.device)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
     def upload(self, numbers: npt.NDArray[Any]) -> torch.Tensor:
-        """Copy from page-locked memory, which torch keeps until the copy has ended."""
+        """Begin to copy an array to the GPU, from page-locked memory that torch keeps until the copy has ended."""
         return torch.from_numpy(numbers).pin_memory().to(self.device, non_blocking=True)
 
     def download(self, tensor: torch.Tensor) -> Callable[[], Floats]:
-        """Copy into page-locked memory behind the passes launched so far."""
+        """Begin to copy a tensor into page-locked memory, behind the passes launched so far."""
         target = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         target.copy_(tensor, non_blocking=True)
-        # Without `blocking`, the thread that waits keeps a core busy.
+        # Without `blocking`, the waiting thread would keep a core busy.
         copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch has no types for it
         copied.record(torch.cuda.current_stream(self.device))
 
@@ -115,7 +118,7 @@ class CudaStream(HostStream):
         return read
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Record the launches of a function; return what repeats them, and the tensor that holds the output then."""
+        """Record the launches of a function; return a function that repeats them, and the tensor of the output."""
         # Libraries allocate memory and choose kernels in their first calls, which cannot be recorded.
         first = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call] # torch has no types for it
         first.wait_stream(torch.cuda.current_stream(self.device))
@@ -126,18 +129,18 @@ class CudaStream(HostStream):
         graph = torch.cuda.CUDAGraph()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        # One stream repeats them, never two at once, so all recordings can share one pool of memory.
+        # One stream repeats the recordings, never two at once, so all recordings can share one pool of memory.
         with torch.cuda.graph(graph, pool=self._pool):
             output = run()
         return graph.replay, output
 
     def free_memory(self) -> None:
-        """Empty torch's cache, unless the device is lost."""
+        """Give torch's cached memory back to the GPU, unless the GPU is lost."""
         free_device_memory()
 
 
 def stream_of(device: torch.device) -> HostStream:
-    """Return the stream of a device."""
+    """Return the object that makes the copies of passes on a device."""
     return CudaStream(device) if device.type == "cuda" else HostStream(device)
 
 
@@ -145,9 +148,9 @@ _ROWS = (1, 4, 16, 64)
 
 
 class RecordedModel:
-    """A model recorded for all shapes (sequences, tokens per sequence) of at most `most_tokens` tokens.
+    """A model with a recording for each shape (sequences, tokens per sequence) of at most `most_tokens` tokens.
 
-    `run` is called with token ids, mask and segments, parts by sequences by tokens; `parts` is their number.
+    `run` is called with a tensor of shape (parts, sequences, tokens): token ids, mask and, if `parts` is 3, segments.
     """
 
     def __init__(
@@ -159,21 +162,21 @@ class RecordedModel:
         most_tokens: int,
         parts: int,
     ) -> None:
-        """Record the model; raise ValueError if no shape is that small."""
+        """Record the model; raise ValueError if no shape has so few tokens."""
         shapes = [(rows, length) for length in lengths_up_to(limit) for rows in _ROWS if rows * length <= most_tokens]
         if not shapes:
             raise ValueError(f"a pass of {most_tokens} tokens fills the device")
-        # The largest comes first, because the memory that its recording takes serves all others.
+        # The largest shape comes first, because the memory of its recording serves all others.
         shapes.sort(key=lambda shape: shape[0] * shape[1], reverse=True)
         self._recordings = {shape: _recorded(run, stream, parts, shape) for shape in shapes}
 
     def shape_of(self, sequences: int, length: int) -> Shape | None:
-        """Return the smallest shape that holds so many sequences of a length, if there is one."""
+        """Return the smallest recorded shape that holds `sequences` sequences of `length` tokens; None without one."""
         fitting = [shape for shape in self._recordings if shape[0] >= sequences and shape[1] >= length]
         return min(fitting, key=lambda shape: (shape[0] * shape[1], shape), default=None)
 
     def __call__(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Run one batch, whose shape is one of those recorded; the next of that shape overwrites the output."""
+        """Run one batch of a recorded shape; the next batch of the same shape overwrites the output."""
         replay, inputs, output = self._recordings[numbers.shape[1], numbers.shape[2]]
         inputs.copy_(numbers)
         replay()
@@ -181,7 +184,7 @@ class RecordedModel:
 
 
 def _recorded(run: Callable[[torch.Tensor], torch.Tensor], stream: HostStream, parts: int, shape: Shape) -> Recording:
-    # Ones are a token, a mask that hides nothing, and a segment of models that read segments.
+    # Ones are valid in all parts: as token ids, as a mask that hides nothing, and as segments.
     inputs = torch.ones((parts, *shape), dtype=torch.int64, device=stream.device)
     replay, output = stream.record(lambda: run(inputs))
     return replay, inputs, output

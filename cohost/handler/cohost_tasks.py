@@ -1,4 +1,4 @@
-"""The interface of a task: the sequences to run for a call, and the answer from their outputs."""
+"""The interface of a task: it plans the sequences to run for a call, and makes the answer from their outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Want(enum.Enum):
-    """The requested part of a sequence's output: logits, a vector per token, or the mean or first token's vector."""
+    """The requested part of a sequence's output: logits, every token's vector, their mean, or the first one."""
 
     LOGITS = "logits"
     TOKENS = "tokens"
@@ -29,9 +29,10 @@ class Want(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A prepared call: `texts` are run as one sequence each, `answer` turns their outputs, in order, into JSON text.
+    """The plan for a call: the model runs each of `texts` as a sequence, and `answer` makes JSON text of the outputs.
 
-    `large` is true if writing the answer takes long enough to be done in parallel with other requests.
+    `cut` is the truncation, and `want` the requested output. `large` is true if `answer` takes so long that it runs in
+    another thread than the event loop's.
     """
 
     texts: Sequence[Text]
@@ -42,12 +43,12 @@ class Plan:
 
 
 class Task(Protocol):
-    """One of text-classification, zero-shot-classification, feature-extraction."""
+    """The interface of the tasks text-classification, zero-shot-classification and feature-extraction."""
 
     def plan(self, call: Call) -> Plan:
-        """Read a call.
+        """Return the plan for a call.
 
         Raises:
-            BadInputError: the call is wrong.
-            TooLargeError: the call exceeds a limit.
+            BadInputError: the call's inputs or parameters have a wrong type or value.
+            TooLargeError: the call exceeds a limit of the catalog.
         """

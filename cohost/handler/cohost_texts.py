@@ -1,4 +1,4 @@
-"""The texts of a request, checked against the catalog's limits, and a model's true limit in tokens."""
+"""The reading of a request's texts within the catalog's limits, and the computation of a model's limit in tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .cohost_options import Options
 
 
-# Tokenizers whose configuration states no maximum have a 30-digit number there (transformers: VERY_LARGE_INTEGER).
+# A tokenizer whose configuration states no maximum has a 30-digit maximum (transformers: VERY_LARGE_INTEGER).
 _ABSURD = 1_000_000
 
 _SHORTEST = 16
@@ -21,7 +21,7 @@ _SHORTEST = 16
 def length_limit(
     *, model: str, positions: int | None, offset: int, tokenizer_maximum: int | None, wanted: int | None
 ) -> int:
-    """Return the most tokens that a sequence may have, special ones included.
+    """Return the most tokens that a sequence may have, special tokens included.
 
     `positions` is the size of the model's position table and `offset` the number of unused entries at its start: models
     of the RoBERTa kind count from after the padding index, so 514 positions hold 512 tokens. `wanted` is the catalog's
@@ -55,10 +55,10 @@ class Text:
 
 
 def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:
-    """Return a text, a pair or a list of either as a list; `pairs` is true if the task accepts pairs.
+    """Return inputs, which are a text, a pair or a list of these, as a list; `pairs` is true if the task accepts pairs.
 
     Raises:
-        BadInputError: the inputs are anything else, or the list is empty.
+        BadInputError: the inputs are of another type, or an empty list.
         TooLargeError: there are more texts, or longer ones, than the catalog allows.
     """
     if not isinstance(inputs, list):
@@ -72,11 +72,11 @@ def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:
 
 
 def check_text(value: Any, field: str, most_characters: int) -> str:
-    """Return one text unchanged.
+    """Check the text in a field, and return it unchanged.
 
     Raises:
-        BadInputError: it is not a text, or holds half a character (a lone surrogate), which has no UTF-8 form.
-        TooLargeError: it has more than `most_characters`.
+        BadInputError: the value is not a text, or holds half a character (a lone surrogate), which has no UTF-8 form.
+        TooLargeError: the text has more than `most_characters` characters.
     """
     if not isinstance(value, str):
         raise bad(field, value, "a text")

@@ -1,4 +1,4 @@
-"""Texts to token ids, truncated as requested."""
+"""The tokenizer of a model: from texts to token ids, truncated as requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOO_SHORT = "too short"
 
 @dataclass(slots=True)
 class Encoded:
-    """One sequence: token ids with the special ones, and the segment of each if the model reads segments.
+    """A tokenized sequence: token ids including special tokens, and their segments if the model reads segments.
 
     `truncated` is true if a part of the text is missing.
     """
@@ -37,9 +37,10 @@ class Encoded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tables:
-    """The sizes of a model's tables: rows for token ids and for segments (None: there is no such table), and tokens.
+    """The sizes of a model's embedding tables: rows for token ids and for segments, None for a table that it lacks.
 
-    An index beyond a table fails alone on a CPU, but ends the process on a GPU, so it is found before.
+    `limit` is the most tokens of a sequence. An index beyond a table makes only one pass fail on a CPU, but loses the
+    device on a GPU, so sequences are checked before they reach a device.
     """
 
     rows: int | None
@@ -47,10 +48,10 @@ class Tables:
     limit: int
 
     def check(self, field: str, one: Encoded) -> None:
-        """Check a sequence before a device sees it.
+        """Check a sequence against the tables.
 
         Raises:
-            BadInputError: an index is beyond a table; the text names the field.
+            BadInputError: the sequence is too long, or an index is beyond a table; the error names the field.
         """
         if len(one.ids) > self.limit:
             problem = f"has {len(one.ids)} tokens"
@@ -70,10 +71,10 @@ class Tables:
 
 
 class Tokenizer:
-    """A wrapper of a fast transformers tokenizer. For use from one thread: truncation is state of the tokenizer."""
+    """A fast transformers tokenizer. One thread only may use it, since truncation is a state of the tokenizer."""
 
     def __init__(self, tokenizer: Any, model: str) -> None:  # transformers has no types
-        """Wrap a tokenizer; raise ValueError without the fast implementation, since only that reports truncation."""
+        """Wrap a tokenizer; raise ValueError if it is not a fast one, since only fast tokenizers report truncation."""
         if not getattr(tokenizer, "is_fast", False):
             fix = "put a tokenizer.json beside its weights, or use handler stock"
             raise ValueError(fault("model_id", f"{model} has no fast tokenizer", fix=fix))
@@ -81,17 +82,17 @@ class Tokenizer:
 
     @property
     def shortest(self) -> int:
-        """Return the smallest sensible `max_length`: the special tokens of a pair, and one token per text."""
+        """Return the smallest sensible `max_length` in tokens: the special tokens of a pair, and one token per text."""
         return int(self._tokenizer.num_special_tokens_to_add(pair=True)) + 2
 
     @property
     def maximum(self) -> int | None:
-        """Return the maximum that the tokenizer's configuration states, however absurd."""
+        """Return the most tokens by the tokenizer's configuration, even an absurd number; None if it states none."""
         return getattr(self._tokenizer, "model_max_length", None)
 
     @property
     def size(self) -> int:
-        """Return the number of tokens, added ones included."""
+        """Return the number of tokens in the vocabulary, added tokens included."""
         return len(self._tokenizer)
 
     @property
@@ -104,7 +105,7 @@ class Tokenizer:
         """Return the texts as sequences, in their order.
 
         Raises:
-            BadInputError: a text is too long, and `cut` does not allow truncation, or not of that text.
+            BadInputError: a text is too long, and `cut` does not allow truncating it.
         """
         result: list[Encoded | None] = [None] * len(texts)
         for paired in (False, True):
@@ -143,7 +144,7 @@ class Tokenizer:
 
 
 def _numbers(values: Sequence[int]) -> Numbers:
-    # Here, because the thread that launches passes has no time for it.
+    # Converted here, because the thread that launches passes has no time for it.
     return np.asarray(values, dtype=np.int32)
 
 

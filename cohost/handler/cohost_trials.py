@@ -1,7 +1,7 @@
-"""Trials on load: a faster forward pass is compared with the model's own.
+"""Trials on load: each faster way to run a forward pass is compared with the model's own way.
 
-A forward pass that is not available, gives other results or is slower is not used, and a log line reports it; the
-model's own always works. A trial that loses the device or ends the process is not repeated at the next start.
+A way that is not available, gives other results or is slower is not used, and a log line reports that; the model's own
+way always works. A trial that loses the device or ends the process is not repeated at the next start.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ logger = logging.getLogger(__name__)
 _MARKERS = "cohost-trials"
 _AUTO = "auto"
 _FP32 = "fp32"
-# The last bit of each format, in products for tf32.
+# The last bit of each format's fraction; for tf32 that of its products.
 _PRECISION = {"fp16": 2**-10, "tf32": 2**-10, "bf16": 2**-7}
-# Two orders of the same sums in fp32 differ in the last bits.
+# The same sums in another order differ in the last bits of fp32.
 _TOLERANCE = 1e-4
 _TIMES_THE_USUAL_ERROR = 2
 _COMPILE = "compile"
 _PACKING = "packing"
 _GRAPHS = "graphs"
-# Sequences and tokens per sequence of passes that wait for their launches.
+# (Sequences, tokens per sequence) of small passes, for which the device waits for their launches.
 _SMALL = ((1, 16), (4, 16))
 _REPEATS = 3
-# Sequences of each length, and the lengths. A CPU takes seconds for as much as fills a GPU.
+# (Sequences of each length, the lengths in tokens) of each batch. A CPU takes seconds for a batch that fills a GPU.
 _FEW_SIZES = ((1, (8, 8, 16, 64)), (1, (8, 12, 16, 48)))
 _MANY_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A forward pass, its outputs for the fixed texts, and the least seconds that it took for each batch."""
+    """A way to run a forward pass, its outputs for the check texts, and its least time for each batch in seconds."""
 
     forward: Forward
     outputs: list[Floats]
@@ -73,9 +73,9 @@ class Way:
 
 
 class Trial:
-    """A marker in the temporary folder, as long as a way is tried; one that remains is of a process that ended in it.
+    """A marker file in the temporary folder while a way is tried; a file that remains shows a process that ended then.
 
-    `of` states what the verdict depends on: model, torch and device.
+    `of` has the values that the verdict depends on: model, version of torch, and device.
     """
 
     def __init__(self, name: str, of: Sequence[str]) -> None:
@@ -85,11 +85,11 @@ class Trial:
         self._file = self.folder / f"{self._prefix}{os.getpid()}"
 
     def has_failed(self) -> bool:
-        """Return True if a process that has ended was trying it, and not one beside this one."""
+        """Return True if a process that has ended left a marker of this trial; a running process's does not count."""
         return any(not _runs_beside(int(file.name.rpartition("-")[2])) for file in self.folder.glob(f"{self._prefix}*"))
 
     def begin(self) -> None:
-        """Leave the marker; without one, a way that ends the process is tried at every start."""
+        """Write the marker; without it, a way that ends the process would be tried at every start."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, exist_ok=True)
             self._file.touch()
@@ -112,14 +112,14 @@ def _runs_beside(process: int) -> bool:
 
 
 def seconds_of(forward: Forward, batch: Sequence[TokenSequence]) -> float:
-    """Return the seconds that a batch takes."""
+    """Run a batch, and return the seconds that it takes."""
     started = time.perf_counter()
     forward(batch)
     return time.perf_counter() - started
 
 
 def _slowness(usual: Way, way: Way) -> str | None:
-    """Return the batch at which a way is slower than the usual one, or None."""
+    """Return a message about the first batch at which a way is slower than the model's own; None without one."""
     for number, (usual_s, way_s) in enumerate(zip(usual.seconds, way.seconds, strict=True)):
         if way_s > usual_s:
             return f"it takes {1000 * way_s:.1f} ms for batch {number}, and the usual way {1000 * usual_s:.1f} ms"
@@ -127,7 +127,7 @@ def _slowness(usual: Way, way: Way) -> str | None:
 
 
 class Trials:
-    """The trials of one model on `device`; `samples` are the fixed texts.
+    """The trials of one model on `device`; `samples` are the check texts as sequences.
 
     The last sample has the model's full length.
     """
@@ -152,19 +152,19 @@ class Trials:
         self._sizes = _MANY_SIZES if self._stream.is_gpu else _FEW_SIZES
 
     def outputs_of(self, model: Any) -> list[Floats]:  # transformers has no types
-        """Return the fixed texts' outputs by the model's own forward pass.
+        """Return the check texts' outputs by the model's own forward pass.
 
-        The first call's are in fp32: ways in other formats are held against them.
+        The first call must be in fp32: its outputs are the reference for ways in other formats.
         """
         outputs = self._outputs(self._forward(model))
         self._reference = self._reference or outputs
         return outputs
 
     def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:
-        """Return the forward pass to use: the fastest of those that the options request and whose results agree.
+        """Return the fastest forward pass of the ways that the options allow and whose results agree.
 
         Raises:
-            Exception: a trial lost the device; the next start leaves that way out.
+            Exception: a trial lost the device; the next start leaves out the way that was tried.
         """
         if self._stream.is_gpu:
             keep_relative_positions(model, self._limit)
@@ -182,15 +182,15 @@ class Trials:
         name, best = min(ways.items(), key=lambda item: sum(item[1].seconds), default=("", usual))
         for other in ways.keys() - {name}:
             logger.info("%s: not used, %s is faster", other, name)
-        # Compiled programs take their launches together by themselves.
+        # A compiled program combines its launches by itself, so it is not recorded.
         return self._with_recordings(model, best, dtype) if self._stream.is_gpu and name != _COMPILE else best.forward
 
     def _with_recordings(self, model: Any, usual: Way, dtype: str) -> Forward:
-        """Return a way with its small passes recorded, if that is the same and faster."""
+        """Return the way's forward pass, with small passes recorded if that gives the same outputs and is faster."""
         sample, (large, *_) = self._samples[-1], self._batches()
         small = [[shortened(sample, min(self._limit, length))] * rows for rows, length in _SMALL]
         before = Way(usual.forward, usual.outputs, [self._least_seconds(usual.forward, batch) for batch in small])
-        # Up to here the device waits for launches, so that filling a batch up costs nothing.
+        # Up to this number of tokens the device waits for launches, so that filling up a batch costs nothing.
         most_tokens = int(usual.forward.tokens_of(large) * before.seconds[0] / usual.seconds[0])
         parts = 2 if sample.encoded.segments is None else 3
 
@@ -213,7 +213,7 @@ class Trials:
         make: Callable[[], Forward],
         batches: Sequence[Sequence[TokenSequence]] = (),
     ) -> None:
-        """Add a way to `ways` if it works, gives the same as the usual one, and is faster at each batch."""
+        """Add a way to `ways` if it works, has the outputs of the usual way, and is no slower at any batch."""
         trial = self._begun(name)
         if trial is None:
             return
@@ -221,7 +221,7 @@ class Trials:
             way = self._measured(make(), batches)
             fault = way.forward.failure or self._fault(usual, way, dtype)
             if fault is None and _slowness(usual, way):
-                # Other programs may have disturbed either of the two.
+                # Other programs may have disturbed the measurement of either way.
                 usual, way = (self._measured_again(one, batches) for one in (usual, way))
                 fault = _slowness(usual, way)
         except Exception as error:
@@ -238,7 +238,7 @@ class Trials:
             logger.log(self._level(name), "%s: not used, %s", name, fault)
 
     def _begun(self, name: str) -> Trial | None:
-        """Return the trial of a way; None if an earlier one ended its process."""
+        """Return the trial of a way; None if an earlier trial of that way ended its process."""
         trial = Trial(name, (self._options.model, torch.__version__, self._stream.name))
         if trial.has_failed():
             logger.warning("%s: not used, a trial of it ended the process; remove %s to try again", name, trial.folder)
@@ -282,13 +282,13 @@ class Trials:
         return self._options.attention == DISENTANGLED_FLASH
 
     def _usual(self, padded: Forward) -> Way:
-        """Measure the model's own way, on smaller batches if memory runs out: without it the model is not served."""
+        """Measure the model's own way, on smaller batches if memory runs out; an error here fails the load."""
         try:
             return self._measured(padded)
         except Exception as error:
             if self._sizes == _FEW_SIZES or not is_out_of_memory(error):
                 raise
-        # Behind the handler of the error, whose traceback keeps the tensors alive for which memory ran out.
+        # After the `except` block, because the error's traceback keeps the tensors alive for which memory ran out.
         self._stream.free_memory()
         self._sizes = _FEW_SIZES
         return self._measured(padded)
@@ -305,7 +305,7 @@ class Trials:
         return min(seconds_of(forward, batch) for _ in range(_REPEATS))
 
     def _batches(self) -> list[list[TokenSequence]]:
-        """Return batches of different lengths, of short texts and of longer ones; on a GPU they are large enough."""
+        """Return a batch of shorter texts and one of longer texts, each of several lengths, larger ones for a GPU."""
         full = self._samples[-1]
         return [
             [shortened(full, min(self._limit, size)) for size in lengths for _ in range(times)]
@@ -313,11 +313,11 @@ class Trials:
         ]
 
     def _fault(self, usual: Way, way: Way, dtype: str) -> str | None:
-        """Return the fault in a way's outputs, or None."""
+        """Return the fault in a way's outputs, compared with the usual way's or fp32's; None without a fault."""
         if self._reference is None or dtype == _FP32:
             difference, allowed = largest_difference(usual.outputs, way.outputs), _TOLERANCE
         else:
-            # Half formats round each way differently, so both are held against fp32.
+            # In half formats each way rounds differently, so both ways are compared with fp32.
             difference = largest_difference(self._reference, way.outputs)
             rounding = _PRECISION[dtype] * max(float(abs(one).max()) for one in self._reference)
             allowed = max(_TIMES_THE_USUAL_ERROR * largest_difference(self._reference, usual.outputs), rounding)

@@ -1,4 +1,4 @@
-"""The passes before READY: they reserve memory, wake the device, and measure the cost and the duration of a pass."""
+"""The warm-up before READY: passes that reserve memory, wake the device, and measure the cost and time of a pass."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LEAST_PASS_COST = 64
-# Under load a pass of the largest size may take this many times as long before it counts as hanging.
+# Under load the largest pass may take this many times its measured time before it counts as hanging.
 _TIMES_THE_LARGEST = 3
 _SHORT = 8
 _LONG = 64
 _MANY = 8
 _REPEATS, _MOST_REPEATS = 3, 30
 _STEADY_S = 0.1
-# Of a GPU: a caller whose text comes just behind a pass waits for it, and larger passes gain little.
+# The longest pass on a GPU: a caller whose text comes just after a pass began waits for it, and larger passes gain
+# little.
 _LONGEST_PASS_S = 0.05
 _LEAST_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The results of the passes before READY.
+    """The results of the warm-up.
 
-    `max_batch_tokens` are those of the largest pass, padding included, and `pass_cost` is in tokens; `pass_timeout_s`
-    is the time limit of a pass; `compiled` are the shapes (more than one sequence, tokens per sequence) for which the
-    compiler has made programs.
+    `max_batch_tokens` is the size of the largest pass, padding included, and `pass_cost` the fixed cost of a pass, both
+    in tokens; `pass_timeout_s` is the time limit of a pass; `compiled` has the shapes (True for more than one sequence,
+    tokens per sequence) for which the compiler has made programs.
     """
 
     max_batch_tokens: int
@@ -55,8 +56,8 @@ def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
 
     Args:
         loaded: the model.
-        options: its settings; without `warm_up` only the measuring passes run.
-        max_tokens: tokens of the largest pass, padding included, unless memory or time allow fewer.
+        options: the model's settings; without `warm_up` only the measuring passes run.
+        max_tokens: the tokens of the largest pass, padding included, unless memory or time allow only fewer.
 
     Raises:
         Exception: memory ran out for a single text of the model's length, or the model failed.
@@ -68,7 +69,7 @@ def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
         except Exception as error:
             if tokens == loaded.limit or not is_out_of_memory(error):
                 raise
-        # Behind the handler of the error, whose traceback keeps the tensors alive for which memory ran out.
+        # After the `except` block, because the error's traceback keeps the tensors alive for which memory ran out.
         loaded.forward.free_memory()
         logger.warning("memory ran out in a pass of %d tokens before READY; passes will be half as large", tokens)
         tokens = max(loaded.limit, tokens // 2)
@@ -94,7 +95,7 @@ def _measured(loaded: Loaded, options: Options, tokens: int) -> Measured:
     else:
         cost = max(_LEAST_PASS_COST, measure_pass_cost(run, loaded.limit)) if cost is None else cost
         largest = shapes[0] if shapes else (1, loaded.limit)
-    # Run it again: the first pass of a shape also reserves memory, chooses kernels and compiles.
+    # Run the largest shape again: the first pass of a shape also reserves memory, chooses kernels and compiles.
     seconds = run(largest)
     # On a CPU the largest batch is not run, since that would take seconds; its time is extrapolated.
     seconds *= max(1.0, tokens / (largest[0] * largest[1]))
@@ -103,7 +104,7 @@ def _measured(loaded: Loaded, options: Options, tokens: int) -> Measured:
 
 
 def pass_timeout(wanted_s: float, largest_s: float) -> float:
-    """Return the time limit of a pass in seconds: the configured one, but at least three times the largest pass."""
+    """Return the time limit of a pass in seconds: `wanted_s`, but at least three times the largest pass's time."""
     least_s = _TIMES_THE_LARGEST * largest_s
     if least_s <= wanted_s:
         return wanted_s
@@ -114,7 +115,7 @@ def pass_timeout(wanted_s: float, largest_s: float) -> float:
 
 
 def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterator[tuple[int, int]]:
-    # A CPU has no memory to reserve and no clock to raise: one pass is enough, and batches would take seconds.
+    # A CPU has no memory to reserve and no clock to raise: one sequence per shape is enough, and batches take seconds.
     most = (max_tokens, options.max_batch_sequences) if loaded.device.type == "cuda" else (1, 1)
     yield from bucket_shapes(loaded.limit, *most)
     if options.compile:
@@ -124,16 +125,16 @@ def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterato
 
 
 def bucket_shapes(limit: int, max_tokens: int, max_sequences: int) -> Iterator[tuple[int, int]]:
-    """Yield the (sequences, tokens) of the largest batches: lengths double from 16 up to the limit, longest first.
+    """Yield (sequences, tokens per sequence) of the largest batch of each length, longest first.
 
-    The longest comes first, because the memory that torch reserves for it serves all others.
+    Lengths double from 16 up to the limit. The longest comes first, because its memory serves all others.
     """
     for length in reversed(lengths_up_to(limit)):
         yield max(1, min(max_sequences, max_tokens // length)), length
 
 
 def run_shape(forward: Forward, sample: Encoded, shape: tuple[int, int], want: Want) -> float:
-    """Run a batch of a shape, made of a long enough sample, and return the seconds it took."""
+    """Run a batch of a shape (sequences, tokens), cut from a longer sample, and return the seconds that it took."""
     sequences, length = shape
     segments = None if sample.segments is None else sample.segments[:length]
     encoded = Encoded(sample.ids[:length], segments, truncated=False)
@@ -152,21 +153,22 @@ class Speed:
 
 
 def measure_speed(run: Callable[[tuple[int, int]], float], limit: int, max_tokens: int, max_sequences: int) -> Speed:
-    """Measure a GPU's speed: on short passes all of the time is that of their launches, whatever their size.
+    """Measure a GPU's speed from one short pass and two large ones; `run` returns the seconds of a shape.
 
-    So the time per token is the slope between two passes that fill the device, the largest one and its half.
+    A short pass takes as long as its launches, whatever its size. So the time per token is the slope between two
+    passes that fill the device, the largest pass and one of half its size.
     """
     length = min(limit, max(_LONG, max_tokens // max_sequences))
     many = max(2, max_tokens // length)
     floor_s, half_s, large_s = (_least(run, shape) for shape in ((1, _SHORT), (many // 2, length), (many, length)))
     slope = (large_s - half_s) / ((many - many // 2) * length)
-    # If even these do not fill it, the difference is noise: a pass costs more tokens than the largest one has.
+    # If even these passes do not fill the device, the slope is noise: launches take longer than the tokens.
     token_s = large_s / (many * length)
     return Speed(floor_s, max(slope, token_s / _LEAST_SHARE))
 
 
 def _least(run: Callable[[tuple[int, int]], float], shape: tuple[int, int]) -> float:
-    """Return the least seconds of a shape; a short pass is repeated more often, since it is disturbed more easily."""
+    """Return the least of several times of a shape in seconds; short passes are repeated more often, against noise."""
     seconds = [run(shape) for _ in range(_REPEATS)]
     while len(seconds) < _MOST_REPEATS and sum(seconds) < _STEADY_S:
         seconds.append(run(shape))
@@ -174,7 +176,7 @@ def _least(run: Callable[[tuple[int, int]], float], shape: tuple[int, int]) -> f
 
 
 def measure_pass_cost(run: Callable[[tuple[int, int]], float], limit: int) -> int:
-    """Return the fixed cost of a CPU's pass in tokens: a short pass's time minus its share of a large one's."""
+    """Return the fixed cost of a pass on a CPU in tokens, from the times of a short pass and a large one."""
     long = min(_LONG, limit)
     return pass_cost(_least(run, (1, _SHORT)), _SHORT, _least(run, (_MANY, long)), _MANY * long)
 

@@ -1,8 +1,8 @@
-"""The watchdog: ends a process that can serve no more: a hanging pass, a blocked event loop, a lost GPU.
+"""The watchdog: ends a process that can no longer serve (hanging pass, blocked event loop, lost GPU).
 
 Nothing else would notice. DJL Serving 0.36.0 has no time limit for a call of an asynchronous model: the caller's
 connection is closed after 120 s without an answer, and the model counts as healthy all the time (recorded:
-`djl_lifecycle`, 27). The end of a process is noticed at once: the server restarts it `retry_threshold` times.
+`djl_lifecycle`, 27). The server notices the end of a process at once, and restarts the process `retry_threshold` times.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOST_DEVICE_CODE: Final = 3
-"""Exit code, shown in the server's log: the GPU failed, or the thread that runs the model did."""
+"""The exit code, shown in DJL Serving's log, after the GPU or the thread that runs the model failed."""
 LONG_PASS_CODE: Final = 4
-"""Exit code: a pass exceeded its time limit."""
+"""The exit code after a pass exceeded its time limit."""
 BLOCKED_LOOP_CODE: Final = 5
-"""Exit code: the event loop was blocked, so that no answer could leave."""
+"""The exit code after the event loop was blocked, so that no answer could leave."""
 
 _FLUSH_S: Final = 0.5
 _GRACE_S: Final = 5.0
 _LONGEST_TICK_S: Final = 1.0
 _TICKS_A_LIMIT: Final = 20
-# In addition to the watchdog's own limit, because the watchdog cannot run while native code holds Python's lock.
+# Added to the watchdog's own limit, for the interpreter's timer: the watchdog itself cannot run while native code
+# holds Python's lock.
 _LAST_RESORT_S: Final = 60.0
 _RENEW_LAST_RESORT_S: Final = 10.0
 
@@ -43,8 +44,8 @@ _RENEW_LAST_RESORT_S: Final = 10.0
 class Ending:
     """The end of the process, after its callers are answered; the first call of `begin` sets the exit code.
 
-    `waiting` returns the number of unanswered calls. Answers have `flush_s` to leave the process; calls that are not
-    answered within `grace_s` are not waited for, because the event loop may be blocked.
+    `waiting` returns the number of unanswered calls. The process ends `flush_s` seconds after the last answer, or
+    after `grace_s` seconds with calls unanswered, because the event loop may be blocked.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Ending:
         self._begun = threading.Lock()
 
     def begin(self, code: int) -> None:
-        """End the process soon, with an exit code. Returns at once, from any thread."""
+        """Begin to end the process with an exit code, and return at once; safe in any thread."""
         if self._begun.acquire(blocking=False):
             threading.Thread(target=self._run, args=(code,), name="cohost-ending", daemon=True).start()
 
@@ -77,30 +78,30 @@ class Ending:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Watched:
-    """A running pass and its time limit in seconds. Each pass has an object of its own."""
+    """The time limit of one running pass, in seconds. Each pass has an object of its own, which identifies the pass."""
 
     limit_s: float
 
 
 class Watchable(Protocol):
-    """The part of an engine that the watchdog uses."""
+    """The part of `Engine` that the watchdog uses."""
 
     @property
     def watched(self) -> Watched | None:
         """Return the running pass; None between passes."""
 
     def expire(self) -> None:
-        """Refuse the requests that have waited too long."""
+        """Refuse the requests that have waited longer than the queue's time limit."""
 
     def abandon(self, refusal: BusyError) -> None:
-        """Answer every request with this refusal."""
+        """Answer every request with a refusal."""
 
 
 class Watchdog:
     """A thread that watches an engine's passes and its event loop.
 
-    Time is counted in turns of that thread, each of which takes at least its share of `limit_s`: so a process that was
-    stopped, or got no CPU time, does not count as hanging.
+    Time is counted in turns of the watchdog's thread, each of which takes at least its share of `limit_s`. So a process
+    that was stopped, or got no CPU time, does not count as hanging.
     """
 
     def __init__(
@@ -118,11 +119,11 @@ class Watchdog:
         Args:
             engine: the engine; each of its passes has its own time limit.
             loop: the event loop that sends the answers.
-            ending: ends the process.
-            limit_s: seconds that the loop may be blocked.
-            each_turn: called in each turn of the thread.
+            ending: the object that ends the process.
+            limit_s: the seconds that the event loop may be blocked.
+            each_turn: called in each turn of the watchdog's thread.
             last_resort: let the interpreter end the process if this thread gets no turn for a further minute, because
-                native code may hold Python's lock. A process can have one such timer, and it uses the wall clock alone.
+                native code may hold Python's lock. A process can have one such timer, and it uses the wall clock only.
         """
         self._engine = engine
         self._loop = loop
@@ -139,7 +140,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the watchdog's thread."""
         self._stopped.set()
         self._thread.join()
         if self._last_resort:
@@ -164,7 +165,7 @@ class Watchdog:
             return False
         reason = f"the model's process ends because a pass ran over {watched.limit_s:g} s"
         logger.critical("%s", reason)
-        # Shows in the log where the pass hangs.
+        # The log then shows the place where the pass hangs.
         faulthandler.dump_traceback()
         self._engine.abandon(BusyError(f"{reason}; fix: send the request again in some seconds"))
         self._ending.begin(LONG_PASS_CODE)
@@ -175,7 +176,7 @@ class Watchdog:
         try:
             self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:
-            return True  # it is closed, because the process is ending
+            return True  # the event loop is closed, because the process is ending
         if self._silent_s < self._limit_s:
             return False
         logger.critical("the event loop was blocked for %g s, so no answer can leave; the process ends", self._limit_s)

@@ -1,4 +1,4 @@
-"""Zero-shot classification: every label of every text is a pair of its own, so pairs of all requests share batches.
+"""Zero-shot classification: each text with each label is a pair of its own, and pairs of all requests share batches.
 
 Scores are those of `transformers.ZeroShotClassificationPipeline`.
 """
@@ -31,22 +31,25 @@ _ENTAILMENT = "entail"
 
 
 class ZeroShotClassification:
-    """The task zero-shot-classification; `label2id` is the model's, with one label that starts with "entail"."""
+    """The task zero-shot-classification.
+
+    `label2id` is from the model's configuration; one of its labels must start with "entail".
+    """
 
     def __init__(self, *, label2id: Mapping[str, int], model: str, options: Options, rule: LengthRule) -> None:
         """Prepare the task; raise ValueError if no label of the model starts with "entail"."""
         self._entailment = entailment_index(label2id, model)
-        # As in the pipeline: the first output, or the last if the first is entailment.
+        # As in transformers' pipeline: contradiction is the first output, or the last if the first is entailment.
         self._contradiction = -1 if self._entailment == 0 else 0
         self._options = options
         self._rule = rule
 
     def plan(self, call: Call) -> Plan:
-        """Read a call: texts, and the parameters candidate_labels, hypothesis_template and multi_label.
+        """Return the plan for a call with the parameters candidate_labels, hypothesis_template and multi_label.
 
         Raises:
-            BadInputError: a text, label or parameter is wrong.
-            TooLargeError: texts times labels exceed the limit.
+            BadInputError: a text, label or parameter has a wrong type or value.
+            TooLargeError: texts times labels exceed `max_sequences_per_request`, or a text is too long.
         """
         check_names(call.parameters, _PARAMETERS)
         labels = _labels(call.parameters, self._options.max_characters_per_text)
@@ -74,7 +77,7 @@ class ZeroShotClassification:
         return Plan(pairs, cut, Want.LOGITS, answer)
 
     def _ranked(self, text: str, labels: Sequence[str], logits: Floats, *, multi_label: bool) -> dict[str, Any]:
-        """Return one text's labels with their scores, best first; `logits` is labels by outputs."""
+        """Return one text's labels with their scores, best first; `logits` has the shape (labels, outputs)."""
         if multi_label:
             scores = softmax(logits[:, [self._contradiction, self._entailment]])[:, 1]
         else:
@@ -84,10 +87,10 @@ class ZeroShotClassification:
 
 
 def entailment_index(label2id: Mapping[str, int], model: str) -> int:
-    """Return the index of the output that means "follows from the text".
+    """Return the index of the output that means "the hypothesis follows from the text" (entailment).
 
     Raises:
-        ValueError: no label has that meaning; transformers would silently take the last output.
+        ValueError: no label starts with "entail"; transformers would silently take the last output.
     """
     for label, index in label2id.items():
         if label.lower().startswith(_ENTAILMENT):
@@ -111,10 +114,10 @@ def _labels(parameters: Mapping[str, Any], most_characters: int) -> list[str]:
 
 
 def _template(parameters: Mapping[str, Any]) -> str:
-    """Return the hypothesis template, with plain fields only: `{:99999999}` would format a label into a gigabyte.
+    """Return the hypothesis template, which may have plain fields only: `{:99999999}` would make a label huge.
 
     Raises:
-        BadInputError: it has no {} for the label, or something else in braces.
+        BadInputError: the template has no {} for the label, or something else in braces.
     """
     template = parameters.get("hypothesis_template")
     if template is None:

@@ -1,6 +1,6 @@
 """The entry point of a model with `handler: batched`: DJL Serving imports this file and awaits `handle` per request.
 
-Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
+It needs `option.async_mode=true` and `option.entryPoint=model.py` in serving.properties (DJL Serving 0.36.0).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PACKAGE = "cohost_handler"
 
 
 def _declare_package() -> None:
-    """Make this file's folder the package of its neighbours, so that their relative imports work.
+    """Declare this file's folder to be the package of its modules, so that their relative imports work.
 
-    The server imports this file by itself, under a name that differs between its versions, and an archive has no
+    DJL Serving imports this file alone, under a name that differs between the server's versions, and an archive has no
     folders that could be a package.
     """
     package = ModuleType(_PACKAGE)
@@ -30,7 +30,7 @@ def _declare_package() -> None:
 
 
 def _let_threads_sleep() -> None:
-    """Let threads that wait for work give up their core. OpenMP reads this once, when torch is imported.
+    """Let threads that wait for work give up their core. OpenMP reads the setting once, when torch is imported.
 
     Models on one machine share its cores, and threads that spin while another model computes make both several times
     slower (measured on two busy cores: one text at a time 41 items/s instead of 9).
@@ -40,16 +40,16 @@ def _let_threads_sleep() -> None:
 
 
 def _let_memory_segments_grow() -> None:
-    """Let torch's memory of a GPU grow in place, so that batches of many sizes leave no gaps in it.
+    """Let torch's memory of a GPU grow in place, so that batches of many sizes leave no gaps in that memory.
 
-    torch reads this when it is imported. A setting of the user's is left as it is, under its older name too.
+    torch reads the setting when it is imported. A setting of the user's stays unchanged, also under its older name.
     """
     if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys() and "torch" not in sys.modules:
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
 def _service() -> Any:  # imported under a name that this file declares
-    """Return the service; in a restart of an unloaded model, end the process before torch is imported."""
+    """Return the model's service; in a restart of an unloaded model, end the process before torch is imported."""
     restart = importlib.import_module(f"{_PACKAGE}.cohost_restart")
     restarted = restart.begin(_FOLDER)
     reload = importlib.import_module(f"{_PACKAGE}.cohost_reload")
@@ -68,5 +68,5 @@ _served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # Input and Output exist inside the server only
-    """Answer one request; the first call, which has no content, waits for the model, except in a restart."""
+    """Answer one request; the first call, which has no content, waits for the model's load, except in a restart."""
     return await _served.handle(inputs)

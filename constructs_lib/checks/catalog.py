@@ -1,7 +1,7 @@
 """Checks of a catalog's models before a deploy: handlers, network, instance type, revisions and bill.
 
-They find models that their handlers cannot serve (the rules of `cohost engines`), files that containers cannot fetch
-from the catalog's network, models that do not fit the instance or are not pinned, and an unknown bill.
+The checks find models that their handlers cannot serve (the rules of `cohost engines`), files that containers cannot
+fetch from the catalog's network, models that do not fit the instance or have no pinned revision, and an unknown price.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_DEBERTA: Final = ("disentangled-flash", "flashdeberta")
 
 
 def engine_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
-    """Yield models that do not suit their task or their attention, as far as their architecture is known."""
+    """Yield an objection for each model of known architecture that does not suit its task or attention setting."""
     for name, entry in catalog.models.items():
         model = facts_of(name, entry, profiles)
         yield from _task_misfits(model)
@@ -69,7 +69,7 @@ def _attention_misfits(model: ModelFacts, entry: ModelEntry) -> Iterator[Misfit]
 
 
 def network_misfits(catalog: Catalog) -> Iterator[Misfit]:
-    """Yield requirements of a catalog's models that their network does not meet."""
+    """Yield an objection for each requirement of the catalog's models that the catalog's network does not meet."""
     packed = [name for name, entry in catalog.models.items() if entry.weights == "archive"]
     if packed and catalog.endpoint.topology == SCALE_TO_ZERO:
         yield error(
@@ -117,7 +117,7 @@ _OFFLINE_VARIABLES: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 def catalog_misfits(
     catalog: Catalog, image: Image, profiles: Mapping[str, Profile], prices: PriceList, region: str
 ) -> list[Misfit]:
-    """Yield every objection to a catalog's models on its instance type, and to its bill."""
+    """Return every objection to a catalog's models on its instance type, and to an unknown price."""
     return [
         *_memory_misfits(catalog, profiles),
         *engine_misfits(catalog, profiles),
@@ -134,7 +134,7 @@ def catalog_misfits(
 def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
     try:
         plan = plan_catalog(catalog, profiles)
-    except PlanError:  # a type that is in no table has a warning of its own
+    except PlanError:  # an instance type that is in no table has a warning of its own, from `misfits`
         return
     if plan.unknown:
         yield warning(
@@ -171,7 +171,7 @@ def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
 
 
 def _together(plan: MemoryPlan) -> Iterator[Misfit]:
-    """Yield a warning for models that fit alone but not together: they are loaded in turns, which is slow."""
+    """Yield a warning for models that fit alone but not together: SageMaker then loads them in turns, which is slow."""
     if not plan.gpu_fits:
         yield warning(
             "gpu-memory",
@@ -197,7 +197,7 @@ def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
 
 
 def _required_memory(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
-    """Yield a warning for a stated memory below the need: the model would be loaded, and then fail under load."""
+    """Yield a warning for each model whose stated memory is below its need: it would load, then fail under load."""
     for model in plan.models:
         entry = catalog.models[model.name]
         needed = derive(model.name, entry, profiles[entry.model_id])

@@ -1,7 +1,7 @@
-"""Checks that one container can hold and start all models at once, as it must if one component serves them.
+"""Checks that one container can hold and start all models at once, as topology scale-to-zero requires.
 
-A model that cannot be loaded at start-up ends the server (DJL Serving 0.36.0, recordings 15 and 16), so an error that
-affects one model of a multi-model endpoint keeps every model here from being served.
+A model that cannot be loaded at start-up ends the server (DJL Serving 0.36.0, recordings 15 and 16). So an error that
+would affect one model of a multi-model endpoint keeps every model of a scale-to-zero endpoint from being served.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 _OTHER_MODEL: Final = ("HF_MODEL_ID", "OPTION_MODEL_ID", "SERVING_MODEL_STORE", "MODEL_STORE")
-"""Variables by which the server looks for its models elsewhere (LMI containers: deployment guide, environment)."""
+"""Environment variables that make DJL Serving look for models elsewhere (LMI containers: deployment guide)."""
 
 _ANY_BUCKET: Final = "named-at-deploy"
 
 
 def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
-    """Yield what would keep the one container of topology scale-to-zero from starting; nothing for other topologies."""
+    """Yield each setting that would keep the container of topology scale-to-zero from starting; else yield nothing."""
     if catalog.endpoint.topology != SCALE_TO_ZERO:
         return
     yield from _environment_misfits(catalog)
@@ -48,7 +48,7 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
 
 
 def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfit]:
-    """Yield errors if not all models of a plan fit at once: here none is unloaded for another."""
+    """Yield errors if the models of a plan do not all fit at once: scale-to-zero unloads no model for another."""
     for fits, what, used, limit in (
         (plan.gpu_fits, f"one {plan.instance.gpu_name}", plan.gpu_used_mib, plan.gpu_usable_mib),
         (plan.host_fits, "the host's memory", plan.host_used_mib, plan.instance.memory_mib),
@@ -66,7 +66,7 @@ def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfi
 
 
 def _stated_memory_misfits(entry: ModelEntry, model: ModelPlan, plan: MemoryPlan) -> Iterator[Misfit]:
-    """Yield an error for a stated memory that is not free once the other models, in whatever order, are loaded."""
+    """Yield an error for each stated memory of a model that is not free once all other models are loaded."""
     host_others = plan.host_used_mib - model.host_total_mib
     stated = [("required_memory_mb", entry.required_memory_mb, plan.instance.memory_mib - host_others)]
     if model.gpu is not None:

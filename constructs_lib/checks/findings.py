@@ -23,9 +23,9 @@ _NEURON_FAMILIES: Final = ("ml.inf", "ml.trn")
 
 @dataclass(frozen=True, kw_only=True)
 class Misfit:
-    """Two settings that do not go together: an error if the endpoint could not serve, else a warning.
+    """An objection to settings that do not go together: an error if the endpoint could not serve, else a warning.
 
-    `name` is short and constant, so that a warning can be acknowledged by it.
+    `name` is short and constant, so that the catalog can acknowledge a warning by its name.
     """
 
     level: Literal["error", "warning"]
@@ -48,17 +48,17 @@ def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> lis
 
 
 def error(name: str, message: str) -> Misfit:
-    """Return a misfit with which the endpoint could not serve."""
+    """Return an objection of level error: the endpoint could not serve."""
     return Misfit(level="error", name=name, message=message)
 
 
 def warning(name: str, message: str) -> Misfit:
-    """Return a misfit with which the endpoint serves, though not well."""
+    """Return an objection of level warning: the endpoint serves, but not well."""
     return Misfit(level="warning", name=name, message=message)
 
 
 def some(names: Iterable[str]) -> str:
-    """Join the first few of many names, so that a message stays one line for catalogs of thousands."""
+    """Join the first five names and the number of the others, so that a message stays one line for large catalogs."""
     listed = list(names)
     more = len(listed) - _NAMES_SHOWN
     return ", ".join(listed[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

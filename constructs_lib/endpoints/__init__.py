@@ -1,1 +1,1 @@
-"""Endpoints of each design, their scaling, and the shift of calls to new instances."""
+"""The endpoints of each topology and design, their scaling, and the guardrails of their updates."""

@@ -1,6 +1,7 @@
-"""A scalable target with its target tracking policy and its schedule (AWS: Application Auto Scaling).
+"""The scaling of an endpoint's instances or copies by AWS Application Auto Scaling.
 
-Also a step scaling policy of one step, with the alarm that triggers it.
+It consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies of one step,
+each with the alarm that triggers it.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ _Target = appscaling.CfnScalableTarget
 
 
 class Autoscaling(Construct):
-    """Keeps the number of instances or copies between bounds, by the load on each of them and by a schedule.
+    """The scaling of the number of instances or copies between bounds, by the load on each of them and by a schedule.
 
-    L1 classes, because the L2 target requires a role of its own although the service-linked one works, and the L2 step
-    policy requires two steps although the service accepts one.
+    It uses L1 classes, because the L2 target requires a role of its own although the service-linked role works, and the
+    L2 step policy requires two steps although the service accepts one.
 
     Args:
-        resource_id: what is scaled, in the words of Application Auto Scaling.
-        scalable_dimension: which number of it.
-        predefined_metric_type: the metric that is kept at the target.
-        scaling: bounds, target, cooldowns and schedule.
-        scaled: the resource that must be there before, and go after.
+        resource_id: the id of the scaled resource in Application Auto Scaling, "endpoint/…" or "inference-component/…".
+        scalable_dimension: the number that is scaled, in the words of Application Auto Scaling.
+        predefined_metric_type: the metric that target tracking keeps at the target.
+        scaling: the catalog's bounds, target, cooldowns and schedule.
+        scaled: the scaled resource, which is created before the scaling and deleted after it.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Autoscaling(Construct):
 
     @property
     def scaling_target_id(self) -> str:
-        """Return the id by which further policies name the target."""
+        """Return the id of the scalable target, for further policies."""
         return self._target.ref
 
 
@@ -87,7 +88,7 @@ def _scheduled_action(entry: ScheduledScaling) -> appscaling.CfnScalableTarget.S
     return _Target.ScheduledActionProperty(
         scheduled_action_name=entry.name,
         schedule=entry.cron,
-        # A rate has none.
+        # A schedule by rate has no time zone.
         timezone=None if entry.cron.startswith("rate(") else entry.timezone,
         scalable_target_action=_Target.ScalableTargetActionProperty(min_capacity=entry.min, max_capacity=entry.max),
     )
@@ -100,19 +101,19 @@ WAKE_COOLDOWN_SECONDS: Final = 60
 class AlarmedStep(Construct):
     """A change of an inference component's number of copies when one of its metrics crosses a threshold.
 
-    The alarm looks at the metric's maximum of each minute. A minute without a value crosses nothing: SageMaker
-    sends no value while there is no copy, or no call is refused for want of one.
+    The alarm looks at the metric's maximum of each minute. A minute without a value crosses nothing: SageMaker sends no
+    value while the component has no copy, or while no call is refused for lack of a copy.
 
     Args:
-        component_name: whose copies.
-        scaling_target_id: the target to scale.
-        metric_name: the metric, of AWS/SageMaker.
-        comparison: on which side of the threshold the alarm goes off.
-        threshold: the value that the metric must cross.
-        minutes: for how many minutes in a row.
-        adjustment_type: "ChangeInCapacity" adds `adjustment` copies, "ExactCapacity" sets the number to it.
-        adjustment: see there.
-        cooldown: seconds after a step during which there is no other.
+        component_name: the inference component whose copies are scaled.
+        scaling_target_id: the id of the component's scalable target.
+        metric_name: the name of a metric in the namespace AWS/SageMaker.
+        comparison: the side of the threshold, itself included, on which the alarm goes off.
+        threshold: the threshold, in the metric's unit.
+        minutes: the number of minutes in a row after which the alarm goes off.
+        adjustment_type: "ChangeInCapacity" adds `adjustment` copies, "ExactCapacity" sets the number to `adjustment`.
+        adjustment: a number of copies.
+        cooldown: seconds after a step during which no other step is taken.
         description: the alarm's description.
     """
 
@@ -170,9 +171,10 @@ class AlarmedStep(Construct):
 
 
 class WakePolicy(AlarmedStep):
-    """Adds one copy when a call was refused because there is none.
+    """The policy that adds a copy of a component when a call was refused because the component has no copy.
 
-    Target tracking cannot do that: it divides by the number of copies (AWS: Scale an endpoint to zero instances).
+    Target tracking cannot add the first copy: it divides by the number of copies (AWS: Scale an endpoint to zero
+    instances).
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, component_name: str, scaling_target_id: str) -> None:
@@ -193,9 +195,9 @@ class WakePolicy(AlarmedStep):
 
 
 class IdlePolicy(AlarmedStep):
-    """Scales in to the minimum after `idle_minutes` in which no copy had anything to do.
+    """The policy that reduces a component's copies to the minimum after `minutes` in which no copy had a call.
 
-    The metric has values only while there are copies, so nothing counts as idle while the first of them is started.
+    The metric has values only while there are copies, so a component does not count as idle until its first copy runs.
     """
 
     def __init__(

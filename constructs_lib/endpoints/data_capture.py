@@ -1,4 +1,4 @@
-"""Calls and answers of an endpoint, written to a bucket of their own."""
+"""The capture of an endpoint's calls and answers in a bucket of their own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class DataCapture(Construct):
     is deleted; S3 deletes each record after `expire_days`.
 
     Args:
-        endpoint: whose calls are kept; its role may write below the prefix and nowhere else.
-        sampling_percentage: the share of calls that is recorded.
-        prefix: the part of every key before SageMaker's own; ends with "/".
-        kms_key: the ARN of the key that records are encrypted with. None: the bucket's own encryption.
-        expire_days: days until S3 deletes a record.
+        endpoint: the endpoint whose calls are recorded; its role may write below the prefix and nowhere else.
+        sampling_percentage: the share of calls that is recorded, in percent.
+        prefix: the start of every record's key, before the part that SageMaker adds; ends with "/".
+        kms_key: the ARN of the KMS key that encrypts the records. None leaves them to the bucket's own encryption.
+        expire_days: the number of days until S3 deletes a record.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""SageMaker's deployment guardrails in the form that an endpoint takes."""
+"""The catalog's deployment guardrails as the DeploymentConfig of a SageMaker endpoint."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def deployment_config(
     """Return the endpoint's deployment configuration.
 
     Args:
-        guardrails: the catalog's; its sizes fit its strategy.
-        alarm_names: the alarms that take an update back; none leaves that to instances that do not come up.
+        guardrails: the catalog's guardrails; their sizes fit their strategy.
+        alarm_names: the alarms that roll an update back. Without alarms, only instances that fail to start do.
     """
     alarms = [sagemaker.CfnEndpoint.AlarmProperty(alarm_name=name) for name in alarm_names]
     rolling = guardrails.strategy == "rolling"

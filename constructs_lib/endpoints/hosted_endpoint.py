@@ -1,6 +1,6 @@
 """The parts that endpoints of every topology have in common: role, log group, configuration, the endpoint itself.
 
-Also the interface of the archives that an endpoint serves, wherever they are published.
+The module also has the interface of the archives that an endpoint serves.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class Archives(Protocol):
-    """Archives below one address."""
+    """The archives that an endpoint serves, all below one address in S3."""
 
     @property
     def model_data_url(self) -> str:
-        """Return the address that SageMaker loads archives from."""
+        """Return the S3 address that SageMaker loads the archives from."""
 
     def grant_read(self, grantee: iam.IRole) -> None:
         """Allow reading the archives and listing their keys."""
@@ -39,18 +39,18 @@ class Archives(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Hosting:
-    """The settings that endpoints of every topology have.
+    """The settings of an endpoint that are the same in every topology.
 
     Attributes:
-        endpoint_name: the name that callers use.
+        endpoint_name: the endpoint's name, which callers use.
         store: the archives to serve.
-        image: the server image.
-        instance_type: "ml.g5.xlarge" and the like.
-        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
-        model_data_download_timeout_in_seconds: how long fetching one archive may take, 60 to 3600.
-        container_startup_health_check_timeout_in_seconds: how long the container may take to answer, 60 to 3600; that
-            of a component loads its models before.
-        environment: variables of the container; no secrets, since describe-model shows them.
+        image: the container image with DJL Serving.
+        instance_type: the instance type, such as "ml.g5.xlarge".
+        inference_ami_version: the host's image, which decides the GPU driver. None leaves the choice to SageMaker.
+        model_data_download_timeout_in_seconds: the time that fetching one archive may take, 60 to 3600.
+        container_startup_health_check_timeout_in_seconds: the time until the container must answer pings, 60 to 3600;
+            a component's container loads its models within that time.
+        environment: the container's environment variables; no secrets, since describe-model shows them.
     """
 
     endpoint_name: str
@@ -63,7 +63,7 @@ class Hosting:
     environment: Mapping[str, str]
 
     def component_startup(self) -> sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty:
-        """Return the time-outs as an inference component takes them."""
+        """Return the two time-outs as the startup parameters of an inference component."""
         return sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
             model_data_download_timeout_in_seconds=self.model_data_download_timeout_in_seconds,
             container_startup_health_check_timeout_in_seconds=self.container_startup_health_check_timeout_in_seconds,
@@ -72,11 +72,11 @@ class Hosting:
 
 VARIANT_NAME: Final = "AllTraffic"
 VARIANTS: Final = "sagemaker:variant:DesiredInstanceCount"
-"""Application Auto Scaling's dimension of a variant's instances."""
+"""The scalable dimension of Application Auto Scaling for the number of a variant's instances."""
 
 
 def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGroup:
-    """Add a log group that SageMaker would otherwise create itself, without retention, and leave behind."""
+    """Add a log group that SageMaker would otherwise create without retention, and never delete."""
     return logs.LogGroup(
         scope,
         construct_id,
@@ -87,25 +87,26 @@ def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGro
 
 
 def make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
-    """Derive the resource's id from the component's name, so that another name is another resource.
+    """Derive the component's logical id from its name, so that another name is another resource.
 
-    CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
-    with one id for all names, another name of the endpoint could not be deployed.
+    CloudFormation never replaces a component, and SageMaker neither renames a component nor moves it to another
+    endpoint. So with one logical id for all names, another endpoint name could not be deployed.
     """
     logical_id = cdk.Stack.of(component).get_logical_id(component)
     component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
 class HostedEndpoint(EndpointMetrics, Construct):
-    """A SageMaker endpoint under construction: a topology adds its model and its variant.
+    """The base class of SageMaker endpoints; the class of a topology adds its model and its variant.
 
-    The endpoint has the given name; Model and EndpointConfig have none, because both are replaced on a change and a
-    fixed name would stand in the way of its successor. Parts have the same ids in every topology. So another topology
-    under the same name is an update of the endpoint: SageMaker rejects it, the stack rolls back, and the endpoint
-    continues to serve unchanged. With other ids it would be deleted and created again, without a warning.
+    The endpoint has the given name. Model and EndpointConfig have generated names, because both are replaced on a
+    change and a fixed name would be taken by the predecessor. Parts have the same ids in every topology. So another
+    topology under the same name is an update of the endpoint: SageMaker rejects the update, the stack rolls back, and
+    the endpoint continues to serve unchanged. With other ids the endpoint would be deleted and created again, without
+    a warning.
 
     Args:
-        hosting: name, archives, image, instance type and time-outs.
+        hosting: the endpoint's name, archives, image, instance type and time-outs.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, hosting: Hosting) -> None:
@@ -116,7 +117,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
         self.execution_role = ExecutionRole(self, "ExecutionRole", image=hosting.image, log_group=self.log_group)
         hosting.store.grant_read(self.execution_role.role)
         self.scaled = False
-        """True if the number of instances follows the calls, so that the variant is a scalable target."""
+        """True if the variant is a scalable target, because its number of instances follows the calls."""
         self.endpoint_config_name: str
         self._config: sagemaker.CfnEndpointConfig
         self._endpoint: sagemaker.CfnEndpoint
@@ -127,36 +128,36 @@ class HostedEndpoint(EndpointMetrics, Construct):
         return self._endpoint.ref
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Allow calling the models of this endpoint."""
+        """Allow the grantee to call the models of this endpoint."""
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=self._invoked_arns()
         )
 
     def capture_data(self, config: sagemaker.CfnEndpointConfig.DataCaptureConfigProperty) -> None:
-        """Record calls and answers as this configuration states; the execution role needs the right to write them."""
+        """Have SageMaker record calls and answers; the caller of this method gives the role the right to write them."""
         self._config.data_capture_config = config
 
     def encrypt_volumes(self, kms_key: str | None) -> None:
-        """Encrypt the volumes of the instances with this key; instance store disks, if there are any, are left out.
+        """Encrypt the EBS volumes of the instances with a KMS key; None leaves the choice of the key to SageMaker.
 
-        None leaves the key to SageMaker.
+        Instance store disks are not encrypted with this key.
         """
         self._config.kms_key_id = kms_key
 
     def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty, alarm_names: Sequence[str]) -> None:
-        """Apply this configuration to later updates of the endpoint; the execution role may read its alarms."""
+        """Apply a deployment configuration to later updates, and allow the execution role to read the alarms."""
         self._endpoint.deployment_config = config
         self.execution_role.allow_alarms(alarm_names)
 
     def _invoked_arns(self) -> list[str]:
-        """Return the ARNs that a caller needs the right to invoke."""
+        """Return the ARNs on which a caller needs the right sagemaker:InvokeEndpoint."""
         return [self.endpoint_arn]
 
     def _add_model(self, container: sagemaker.CfnModel.ContainerDefinitionProperty) -> sagemaker.CfnModel:
         model = sagemaker.CfnModel(
             self, "Model", execution_role_arn=self.execution_role.role_arn, primary_container=container
         )
-        # The policy is a resource of its own; without this, SageMaker may use the role before it has its rights.
+        # The role's policy is a separate resource: without this, SageMaker may use the role before it has its rights.
         model.node.add_dependency(self.execution_role.policy)
         return model
 

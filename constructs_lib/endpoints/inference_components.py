@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
 
 SAME_IDS: Final = "lmi-cohost-components"
-"""The endpoint whose components have ids without their names, as they were deployed before names became part of them.
-"""
+"""The name of the endpoint whose components' logical ids do not contain their names: older versions deployed it so."""
 
 
 class ComponentEndpoint(HostedEndpoint):
-    """An endpoint whose components hold one model each; SageMaker adds and removes instances as their copies need.
+    """An endpoint with one inference component per model; SageMaker adds and removes instances as the copies need them.
 
     Args:
-        hosting: name, archives, image, instance type and time-outs; a copy takes one of the type's GPUs whole. Each
-            component's name is the endpoint's, a hyphen and the model's.
-        models: the models, each with an archive of its name in the store.
-        min_instance_count: instances that stay, 1 or more.
-        max_instance_count: instances that managed scaling may go up to.
-        copy_count: copies of each component, 1 or more.
-        min_memory_required_in_mb: what a copy reserves of an instance's memory.
+        hosting: the endpoint's name, archives, image, instance type and time-outs; each copy takes a whole GPU. The
+            name of a component is the endpoint's name, a hyphen and the model's name.
+        models: the names of the models; each model's archive in the store has its name.
+        min_instance_count: the least number of instances of managed scaling, 1 or more.
+        max_instance_count: the most instances of managed scaling.
+        copy_count: the number of copies of each component, 1 or more.
+        min_memory_required_in_mb: the host memory that each copy reserves on its instance, in MiB.
     """
 
     def __init__(
@@ -88,13 +87,13 @@ class ComponentEndpoint(HostedEndpoint):
             )
             for model in models
         }
-        # A component may start instances, and SageMaker creates none while the endpoint is changed for another one.
+        # A component may start instances, and SageMaker creates no component while the endpoint changes for another.
         for first, second in itertools.pairwise(self.components.values()):
             second.create_after(first)
 
     @property
     def component_names(self) -> dict[str, str]:
-        """Return the name of each model's component."""
+        """Return the name of each model's inference component, by model name."""
         return {model: component.component_name for model, component in self.components.items()}
 
     def _invoked_arns(self) -> list[str]:
@@ -102,17 +101,17 @@ class ComponentEndpoint(HostedEndpoint):
 
 
 class ModelComponent(Construct):
-    """The component of one model, and the log group of its containers.
+    """The inference component of one model, and the log group of its containers.
 
     Args:
-        scope: the endpoint's components.
+        scope: the construct that holds all components of the endpoint.
         construct_id: the model's name.
-        component_name: the name that callers use.
-        same_id: the resource's id does not follow from the component's name.
-        endpoint_name: the endpoint, as a reference to its resource.
-        role: the role that the containers run with; it may write the log from here on.
-        copy_count: copies at creation and after an update.
-        specification: what it runs and needs.
+        component_name: the component's name, which callers use.
+        same_id: True leaves the component's name out of the resource's logical id.
+        endpoint_name: the endpoint's name, as a reference to the endpoint resource.
+        role: the role that the containers run with; this construct allows it to write the log group.
+        copy_count: the number of copies at creation and after an update.
+        specification: the component's container and its requirements.
     """
 
     def __init__(
@@ -152,5 +151,5 @@ class ModelComponent(Construct):
         return self._component.ref
 
     def create_after(self, other: ModelComponent) -> None:
-        """Create the component after another one, and delete it before; not its log group, which the role refers to."""
+        """Create the component after another one, and delete it before that one; the log groups are not ordered."""
         self._component.node.add_dependency(other._component)

@@ -1,6 +1,6 @@
-"""The metrics that SageMaker keeps of every kind of endpoint, as CloudWatch names them.
+"""The CloudWatch metrics that SageMaker has for every kind of endpoint.
 
-AWS: "Amazon SageMaker AI metrics in Amazon CloudWatch". None of them is per model.
+Source: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". No metric is per model.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Final
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-# Calls and their duration; use of the instances.
+# The first namespace has the metrics of calls, the second those of the instances.
 INVOCATION_NAMESPACE: Final = "AWS/SageMaker"
 INSTANCE_NAMESPACE: Final = "/aws/sagemaker/Endpoints"
 
 
 class EndpointMetrics:
-    """The metrics of one production variant; a mixin of the endpoints' constructs.
+    """The metrics of an endpoint's production variant; a mixin of the endpoints' constructs.
 
-    Every method gives values of one minute unless `period` says otherwise.
+    The period of every metric is one minute, unless `period` is given.
     """
 
     endpoint_name: str
@@ -32,7 +32,7 @@ class EndpointMetrics:
         statistic: str = "Average",
         period: cdk.Duration | None = None,
     ) -> cloudwatch.Metric:
-        """Return a metric of this endpoint by its name."""
+        """Return the metric of this endpoint that has a name in a namespace."""
         return cloudwatch.Metric(
             namespace=namespace,
             metric_name=metric_name,
@@ -42,21 +42,21 @@ class EndpointMetrics:
         )
 
     def _dimensions(self, namespace: str) -> dict[str, str]:  # noqa: ARG002 - another topology needs it
-        """Return the dimensions of a namespace's metrics."""
+        """Return the dimensions of this endpoint's metrics in a namespace."""
         return {"EndpointName": self.endpoint_name, "VariantName": self.variant_name}
 
     def metric_invocations(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of calls."""
+        """Return the metric of the number of calls."""
         return self.metric("Invocations", statistic="Sum", period=period)
 
     def metric_invocations_per_instance(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of calls per instance."""
+        """Return the metric of the number of calls per instance."""
         return self.metric("InvocationsPerInstance", statistic="Sum", period=period)
 
     def metric_invocation_errors(
         self, *, server: bool, statistic: str = "Sum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of calls that failed, with 5xx or with 4xx; "Average" is their share, 0 to 1."""
+        """Return the metric of calls that failed, with 5xx if `server`, else 4xx; "Average" is their share, 0 to 1."""
         return self.metric(f"Invocation{'5XX' if server else '4XX'}Errors", statistic=statistic, period=period)
 
     def metric_invocation_model_errors(
@@ -72,21 +72,21 @@ class EndpointMetrics:
     def metric_overhead_latency(
         self, *, statistic: str = "p99", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of SageMaker's own time, in microseconds; it includes loading a model on its first call."""
+        """Return the metric of SageMaker's own time per call, in microseconds; it includes the load on a first call."""
         return self.metric("OverheadLatency", statistic=statistic, period=period)
 
     def metric_gpu_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of the GPUs' use, in percent summed over them."""
+        """Return the metric of the GPUs' utilization, in percent, summed over an instance's GPUs."""
         return self.metric("GPUUtilization", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_gpu_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of the GPUs' used memory, in percent summed over them."""
+        """Return the metric of the GPUs' used memory, in percent, summed over an instance's GPUs."""
         return self.metric("GPUMemoryUtilization", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_cpu_utilization(
         self, *, statistic: str = "Average", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of the cores' use, in percent summed over them. Without an instance it has no values."""
+        """Return the metric of the cores' utilization, in percent, summed over them; no values without instances."""
         return self.metric("CPUUtilization", namespace=INSTANCE_NAMESPACE, statistic=statistic, period=period)
 
     def metric_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
@@ -94,5 +94,5 @@ class EndpointMetrics:
         return self.metric("MemoryUtilization", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_disk_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of the used disk space, where archives and weights are stored, in percent."""
+        """Return the metric of the used space, in percent, of the disk that holds archives and weights."""
         return self.metric("DiskUtilization", namespace=INSTANCE_NAMESPACE, period=period)

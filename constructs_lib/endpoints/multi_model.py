@@ -29,14 +29,14 @@ TRACKED: Final[Mapping[Metric, str]] = {
 
 
 class MultiModelEndpoint(HostedEndpoint):
-    """An endpoint in multi-model mode: SageMaker loads an archive when it is first called by its key.
+    """An endpoint in multi-model mode: SageMaker loads an archive at the first call that names its key.
 
     Args:
-        hosting: name, archives, image, instance type and time-outs.
-        initial_instance_count: instances behind the endpoint, 1 or more.
-        model_cache_setting: "Enabled" keeps loaded models in memory, "Disabled" suits many that are called once.
-        scaling: bounds and target of the number of instances. None leaves it at `initial_instance_count`. With it, an
-            update of the endpoint keeps the number that scaling has brought it to.
+        hosting: the endpoint's name, archives, image, instance type and time-outs.
+        initial_instance_count: the number of instances behind the endpoint, 1 or more.
+        model_cache_setting: "Enabled" keeps loaded models in memory; "Disabled" suits many models with few calls each.
+        scaling: the bounds and the target of the number of instances. None keeps it at `initial_instance_count`. With
+            scaling, an update of the endpoint keeps the current number of instances.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MultiModelEndpoint(HostedEndpoint):
             )
 
     def metric_model_loading_wait_time(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of the wait of calls for their model to be fetched and loaded, in microseconds."""
+        """Return the metric of the time that calls wait for their model to be fetched and loaded, in microseconds."""
         return self.metric("ModelLoadingWaitTime", statistic="Maximum", period=period)
 
     def metric_model_cache_hit(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
@@ -90,7 +90,7 @@ class MultiModelEndpoint(HostedEndpoint):
         return self.metric("ModelCacheHit", period=period)
 
     def metric_loaded_model_count(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of models that the containers hold."""
+        """Return the metric of the number of models that the containers have loaded."""
         return self.metric("LoadedModelCount", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_model_loading_time(

@@ -1,4 +1,4 @@
-"""A SageMaker endpoint whose one inference component serves all models, and that scales in to zero instances."""
+"""A SageMaker endpoint that serves all models in one inference component, and scales in to zero instances."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ TRACKED: Final[Mapping[Metric, str]] = {
 }
 
 STARTUP_ENVIRONMENT: Final[Mapping[str, str]] = {"SERVING_LOAD_MODELS": "ALL", "SERVING_WAIT_MODEL_LOADING": "true"}
-"""All models of the store, and no answer to a ping before they are loaded: docs/decisions/0004-scale-to-zero.md."""
+"""DJL Serving loads all models of its store, and answers no ping before that (docs/decisions/0004-scale-to-zero.md)."""
 
 MIN_MEMORY_REQUIRED_IN_MB: Final = 1024
-"""Reserved, not a limit; ml.g5.xlarge takes 1024 and refuses 4096 (measured by others)."""
+"""The MiB of host memory that a copy reserves; no limit. ml.g5.xlarge takes 1024, not 4096 (measured by others)."""
 
 BATCH_PERCENT: Final = 5, 50
-"""The least and the most of its copies that a component's update may replace at a time (API reference:
+"""The least and the most percent of a component's copies that an update may replace at a time (API reference:
 InferenceComponentRollingUpdatePolicy)."""
 
 
 class ScaleToZeroEndpoint(HostedEndpoint):
-    """An endpoint of one inference component, whose container loads every model of a bundle when it starts.
+    """An endpoint with one inference component, whose container loads every model of a bundle when it starts.
 
-    Only endpoints that are made of components go down to no instance (AWS: Scale an endpoint to zero instances). At
-    zero a call is refused at once, and wakes the component up. A component cannot be created without a copy, so a
-    deployment always starts an instance; so does an update of the component.
+    Only endpoints with inference components can scale in to zero instances (AWS: Scale an endpoint to zero instances).
+    With no copy, a call is refused at once and makes the component start a copy. A component cannot be created without
+    a copy, so a deployment always starts an instance; so does an update of the component.
 
     When the stack is deleted, scaling is deleted before the scaled resource: policies, target, component, endpoint,
-    configuration, model. In any other order SageMaker rejects a deletion, or something is left behind.
+    configuration, model. In any other order SageMaker rejects a deletion, or a resource is left behind.
 
     Args:
-        hosting: name, bundle, image, instance type and time-outs; that of the start-up is for all models together. A
-            copy takes one GPU, and without GPUs most of an instance's cores.
-        component_name: the component's name, which callers use too.
-        copy_count: copies at creation and after an update, 1 or more.
-        scaling: bounds, target, idle time and schedule of the number of copies.
-        min_memory_required_in_mb: what a copy reserves of an instance's memory.
+        hosting: the endpoint's name, bundle, image, instance type and time-outs; the time-out of the start-up is for
+            all models together. A copy takes one GPU, or on a type without GPUs more than half of an instance's cores.
+        component_name: the inference component's name, which callers use too.
+        copy_count: the number of copies at creation and after an update, 1 or more.
+        scaling: the bounds, target, idle time and schedule of the number of copies.
+        min_memory_required_in_mb: the host memory that each copy reserves on its instance, in MiB.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         self._add_endpoint(
             _variant(hosting, scaling),
             execution_role_arn=self.execution_role.role_arn,
-            # Nothing in the configuration refers to the two, but SageMaker deletes the model last.
+            # The configuration refers to neither the policy nor the model, but the model must be deleted after it.
             config_waits_for=(self.execution_role.policy, model),
         )
         self._component = sagemaker.CfnInferenceComponent(
@@ -120,15 +120,15 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     def metric_concurrent_requests_per_copy(
         self, *, statistic: str = "Maximum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of calls under way per copy; without a copy it has no values."""
+        """Return the metric of calls in progress per copy; it has no values without a copy."""
         return self.metric("ConcurrentRequestsPerCopy", statistic=statistic, period=period)
 
     def metric_no_capacity_invocation_failures(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """Return the metric of calls that were refused because there is no copy."""
+        """Return the metric of calls that were refused because the component had no copy."""
         return self.metric("NoCapacityInvocationFailures", statistic="Sum", period=period)
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Allow calling the models, and describing the component, which is how a caller waits at zero copies."""
+        """Allow the grantee to call the models, and to describe the component in order to wait for its first copy."""
         return (
             super()
             .grant_invoke(grantee)
@@ -142,7 +142,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         )
 
     def _dimensions(self, namespace: str) -> dict[str, str]:
-        """Return the component's dimensions for metrics of calls, the endpoint's for those of instances."""
+        """Return the component's dimensions for metrics of calls, the endpoint's for metrics of instances."""
         if namespace == INVOCATION_NAMESPACE:
             return {"InferenceComponentName": self.component_name}
         return super()._dimensions(namespace)
@@ -167,9 +167,9 @@ class ScaleToZeroEndpoint(HostedEndpoint):
 
 
 def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
-    """Return a variant without a model, whose number of instances follows the copies.
+    """Return a production variant without a model, whose number of instances follows the number of copies.
 
-    Beyond the most copies there is room for the new ones of a batch while the component is updated.
+    Its maximum has room for the most copies, and for the new copies of one batch while the component is updated.
     """
     batch = math.ceil(scaling.highest * _batch_percent(scaling) / 100)
     least, most, spare = (
@@ -189,7 +189,7 @@ def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.
 def _requirements(
     instance_type: str, memory_mb: int
 ) -> sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty:
-    """Require one GPU; on a type without GPUs more than half of the cores, so that each copy has an instance."""
+    """Return a copy's requirements: one GPU, or without GPUs over half of the cores, so one copy per instance."""
     instance = INSTANCES.get(instance_type)
     on_cpu = instance is not None and not instance.gpus
     return sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
@@ -200,15 +200,16 @@ def _requirements(
 
 
 def _batch_percent(scaling: Scaling) -> int:
-    """Return the share of one copy of the most, within the allowed range: one copy at a time of up to 20."""
+    """Return the percent of copies that an update replaces at a time: one copy, if there are at most 20."""
     least, most = BATCH_PERCENT
     return min(max(100 // scaling.highest, least), most)
 
 
 def _rolling(scaling: Scaling) -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
-    """Update batch by batch, for which there is room; SageMaker's default is all copies at once.
+    """Return the setting that updates copies batch by batch; SageMaker's default is all copies at once.
 
-    A share, since the number of copies at the time of an update is not known, and one copy of one is out of range.
+    The batch is a share, since the number of copies at the time of an update is not known, and for a component of one
+    copy a batch of one copy would be over the most percent.
     """
     batch = sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty(
         type="CAPACITY_PERCENT", value=_batch_percent(scaling)

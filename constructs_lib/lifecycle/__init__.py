@@ -1,1 +1,1 @@
-"""The expiry of an endpoint, which is then deleted without anybody's doing."""
+"""The expiry of an endpoint: it is deleted, or scaled to zero, at a stated time."""

@@ -1,4 +1,4 @@
-"""The expiry of an endpoint at the moment that the catalog states, or after a length of time from the deploy on."""
+"""The expiry of an endpoint at the moment that the catalog states, or a stated length of time after the deploy."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ RESOURCE_TYPE: Final = "Custom::LmiEndOfLife"
 _TIMEOUT: Final = cdk.Duration.minutes(1)
 _SERVICE_TIMEOUT: Final = cdk.Duration.minutes(2)
 
-# No more of the folder than the handler imports, so that no other change touches the function.
+# Only the files that the function imports, so that no other change of the folder changes the function.
 _ASSET_ROOT: Final = Path(cohost.archives.__file__).parent.parent
 _MODULES: Final = ("__init__", "end_of_life", "errors", "reply")
 _ASSET_EXCLUDES: Final = ("*", "!archives", *(f"!archives/{module}.py" for module in _MODULES))
 
 
 class EndOfLife(Construct):
-    """A custom resource that computes the end: a template cannot read a clock, and a synth's would change each time.
+    """A custom resource that computes the moment of the expiry from a length of time.
 
-    The moment is set when the resource is made and when `minutes` changes; every other deploy leaves it.
+    A template cannot read a clock, and a moment computed at synth would change with each synth. The moment is set when
+    the resource is created and when `minutes` changes; every other deploy leaves it unchanged.
 
     Args:
-        minutes: the length of time.
-        stated: the same as the catalog has it, so that `cdk diff` shows it.
+        minutes: the length of time from the deploy to the expiry.
+        stated: the value of the catalog's `expires`, so that `cdk diff` shows it.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, minutes: int, stated: str) -> None:
@@ -68,12 +69,12 @@ class EndOfLife(Construct):
 
     @property
     def at(self) -> str:
-        """Return the moment as `yyyy-mm-ddThh:mm:ss` in UTC."""
+        """Return the moment of the expiry as `yyyy-mm-ddThh:mm:ss` in UTC."""
         return self._resource.get_att_string("At")
 
     @property
     def then_at(self) -> str:
-        """Return the moment a minute later."""
+        """Return the moment one minute after the expiry."""
         return self._resource.get_att_string("ThenAt")
 
     def _function(self) -> lambda_.Function:
@@ -97,7 +98,7 @@ _PERIOD: Final = cdk.Duration.minutes(5)
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
-    """One call at the end; `then` is True if it comes a minute after the others."""
+    """One API call that Scheduler makes at the expiry; `then` is True for a call one minute later."""
 
     construct_id: str
     arn: str
@@ -106,22 +107,22 @@ class _Call:
 
 
 class EndpointExpiry(Construct):
-    """Schedules that end an endpoint, and report that on a topic; an alarm reports that they failed.
+    """The schedules that end an endpoint and notify a topic, and an alarm for schedules that fail.
 
-    Of topology multi-model the endpoint alone is deleted; model, configuration, archives and bucket stay, so that
-    `cohost expire` can create it again under its name. Of topology scale-to-zero the copies are removed, and with them
-    the instances: the bounds are set to zero and scaling is suspended, so that neither a call nor a scheduled action
-    brings a copy back; a minute later the number of copies is set to zero.
+    With topology multi-model only the endpoint is deleted; its model, configuration, archives and bucket stay, so that
+    `cohost expire` can create the endpoint again under its name. With topology scale-to-zero all copies are removed,
+    and their instances with them: the bounds are set to zero and scaling is suspended, so that neither a call nor a
+    scheduled action starts a copy; a minute later the number of copies is set to zero.
 
-    The schedules are in a group of their own. `cohost expire` moves them; CloudFormation then leaves them as they are
-    until something of theirs changes in the template.
+    The schedules are in a group of their own. `cohost expire` moves the schedules; CloudFormation leaves a moved
+    schedule unchanged until its properties in the template change.
 
     Args:
-        endpoint: what ends.
-        expiry: when.
-        stated: `expires` as the catalog has it, for texts.
-        topic: receives the notifications.
-        scaling: the bounds that `cohost expire` gives back; None where the number of instances is fixed.
+        endpoint: the endpoint that ends.
+        expiry: the moment of the end, or the length of time until then.
+        stated: the value of the catalog's `expires`, for texts.
+        topic: the SNS topic that receives the notifications.
+        scaling: the scaling whose bounds `cohost expire` restores; None if the number of instances is fixed.
     """
 
     def __init__(
@@ -152,8 +153,8 @@ class EndpointExpiry(Construct):
     def facts(self) -> str:
         """Return the facts that `cohost expire` needs, as JSON for an output of the stack.
 
-        `schedules` has each schedule's name and the seconds by which it comes after the end, `bounds` the scaling's
-        least and most.
+        `schedules` has each schedule's name and its delay after the expiry in seconds, `bounds` the minimum and the
+        maximum of scaling.
         """
         facts: dict[str, Any] = {
             "action": DELETE_ENDPOINT,
@@ -168,7 +169,7 @@ class EndpointExpiry(Construct):
         return cdk.Stack.of(self).to_json_string(facts)
 
     def _moments(self, expiry: Expiry, stated: str) -> tuple[str, str]:
-        """Return the end, and a minute later, as Scheduler writes moments; the deploy sets those of a length."""
+        """Return the moment of the expiry and one minute later, in Scheduler's format; for a length, as tokens."""
         if expiry.at is not None:
             return _text(expiry.at), _text(expiry.at, seconds=_THEN_SECONDS)
         if expiry.after is None:
@@ -221,7 +222,7 @@ class EndpointExpiry(Construct):
                 arn=call.arn,
                 role_arn=self._role.role_arn,
                 input=call.parameters,
-                # An endpoint that is being updated refuses its deletion until that is over.
+                # SageMaker refuses to delete an endpoint that is being updated, so the call is tried again for a day.
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_event_age_in_seconds=_RETRY_SECONDS, maximum_retry_attempts=_RETRIES
                 ),
@@ -231,10 +232,10 @@ class EndpointExpiry(Construct):
         return schedule
 
     def _watch(self, topic: sns.ITopic) -> None:
-        """Report calls that fail: the endpoint bills on, although the other schedule has announced its end.
+        """Add the alarm for schedules that fail: the endpoint then bills on, although a notice has announced its end.
 
-        Scheduler's documents leave open which errors are tried again, so the alarm counts both those of each try and
-        those after which it gives up.
+        Scheduler's documents leave open which errors are tried again, so the alarm counts both the failed attempts and
+        the calls that Scheduler has given up.
         """
         failed = {
             name: cloudwatch.Metric(
@@ -266,7 +267,7 @@ class EndpointExpiry(Construct):
         alarm.add_alarm_action(actions.SnsAction(topic))
 
     def _make_role(self) -> iam.Role:
-        """Create a role for this group's schedules only (AWS: EventBridge Scheduler, confused deputy prevention)."""
+        """Create the role of this group's schedules only (AWS: EventBridge Scheduler, confused deputy prevention)."""
         conditions = {
             "StringEquals": {
                 "aws:SourceAccount": cdk.Stack.of(self).account,
@@ -279,13 +280,13 @@ class EndpointExpiry(Construct):
     def _grant(self, topic: sns.ITopic) -> None:
         self._allow("sns:Publish", topic.topic_arn)
         if (key := topic.master_key) is not None:
-            # By name; the CDK's own grant takes kms:GenerateDataKey* with it.
+            # Each action by name, because the CDK's own grant would include kms:GenerateDataKey*.
             for action in ("kms:Decrypt", "kms:GenerateDataKey"):
                 self._allow(action, key.key_arn)
         if not isinstance(self._endpoint, ScaleToZeroEndpoint):
             self._allow("sagemaker:DeleteEndpoint", self._endpoint.endpoint_arn)
             if self._endpoint.scaled:
-                # Without it SageMaker refuses to delete a scaled endpoint (developer guide, "Delete endpoints
+                # Without this right SageMaker refuses to delete a scaled endpoint (developer guide, "Delete endpoints
                 # configured for auto scaling").
                 self._allow_scaling("DeregisterScalableTarget", VARIANTS)
             return
@@ -295,7 +296,7 @@ class EndpointExpiry(Construct):
         self._allow_scaling("RegisterScalableTarget", DIMENSION)
 
     def _allow_scaling(self, action: str, dimension: str) -> None:
-        """Allow an action of Application Auto Scaling on one kind of SageMaker's resources."""
+        """Allow an action of Application Auto Scaling on SageMaker resources with one scalable dimension."""
         stack = cdk.Stack.of(self)
         target = stack.format_arn(service="application-autoscaling", resource="scalable-target", resource_name="*")
         of_kind = {

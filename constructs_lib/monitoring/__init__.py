@@ -1,1 +1,1 @@
-"""Alarms, dashboard and budget of an endpoint."""
+"""The alarms, the dashboard and the budget of an endpoint."""

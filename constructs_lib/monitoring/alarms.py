@@ -27,7 +27,11 @@ _MICROSECONDS_PER_S: Final = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class _Watch:
-    """The watch of one alarm. `key` is the catalog's; of `of` periods, `datapoints` must cross the threshold."""
+    """The definition of one alarm.
+
+    `key` is the alarm's key in the catalog. The alarm goes off if `datapoints` of the last `of` periods cross the
+    threshold.
+    """
 
     key: str
     construct_id: str
@@ -42,10 +46,10 @@ class _Watch:
 def make_alarms(
     scope: Construct, endpoint: EndpointMetrics, alarms: Alarms, *, gpus: int
 ) -> dict[str, cloudwatch.Alarm]:
-    """Create the alarms that the catalog states, by its keys.
+    """Create the alarms that the catalog states, and return them by the catalog's keys.
 
-    A period without data is never a fault: an endpoint that is not called has no error rate, and one that is not
-    there cannot be idle.
+    A period without data never sets off an alarm: an endpoint without calls has no error rate, and an endpoint without
+    instances cannot be idle.
     """
     watches = [*_calls(endpoint, alarms), *_instances(endpoint, alarms, gpus), *_idle(endpoint, alarms)]
     if isinstance(endpoint, MultiModelEndpoint):
@@ -69,9 +73,10 @@ def _alarm(scope: Construct, watch: _Watch, endpoint_name: str) -> cloudwatch.Al
 
 
 def _calls(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
-    # Errors count 1 for a call that failed and 0 for one that did not, so their average is the share.
+    # The error metrics are 1 for a call that failed and 0 for a call that did not, so their average is the error rate.
     if alarms.client_errors_percent:
-        # A stock model whose process has ended answers 400 for ever while pings stay 200, so SageMaker sees nothing.
+        # A model with DJL's own handler whose process has ended answers 400 for ever while pings stay 200, so that
+        # SageMaker notices nothing.
         yield _Watch(
             key="client_errors_percent",
             construct_id="ClientErrors",
@@ -151,10 +156,11 @@ def _loading(endpoint: MultiModelEndpoint, alarms: Alarms) -> Iterator[_Watch]:
 
 
 def _idle(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
-    """Yield a watch for hours in which an instance reported and no call came.
+    """Yield the alarm for hours in which an instance reported its metrics and no call came.
 
-    An endpoint that is not called has no metric of calls at all, so the sum takes its zeros from the instances' own
-    metric. Thus a new endpoint is not idle before it was there so long, and one that is deleted or at zero never is.
+    Without calls an endpoint has no metric of calls at all, so the sum takes its zeros from the instances' own metric.
+    So a new endpoint is not idle before it has existed for so many hours, and an endpoint that is deleted or scaled to
+    zero is never idle.
     """
     if alarms.idle_hours:
         calls = cloudwatch.MathExpression(

@@ -1,4 +1,4 @@
-"""A dashboard of one endpoint: its load, its results, and its cost."""
+"""The CloudWatch dashboard of an endpoint: its load, its errors and latencies, and its cost."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Dashboard(Construct):
     """A CloudWatch dashboard with the metrics of an endpoint, its alarms and its price.
 
     Args:
-        endpoint: what is shown.
-        alarms: shown with their states.
-        usd_per_hour: the price of all instances as text, or "unknown".
-        price_source: where that price is from.
+        endpoint: the endpoint whose metrics are shown.
+        alarms: the alarms whose states are shown.
+        usd_per_hour: the price of all instances in USD per hour, as text, or "unknown".
+        price_source: the source of that price, as text.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Dashboard(Construct):
 
     @property
     def url(self) -> str:
-        """Return the address of the dashboard in the console."""
+        """Return the address of the dashboard in the AWS console."""
         region = cdk.Stack.of(self).region
         return (
             f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
@@ -97,7 +97,7 @@ def _instances(endpoint: EndpointMetrics) -> list[list[cloudwatch.IWidget]]:
         "host memory": endpoint.metric_memory_utilization(),
         "disk": endpoint.metric_disk_utilization(),
     }
-    # Every instance reports once a minute, so the reports of a minute are the instances.
+    # Every instance reports once a minute, so the number of reports in a minute is the number of instances.
     instances = {"instances": endpoint.metric_cpu_utilization(statistic="SampleCount")}
     return [
         [_graph("Use, percent summed over GPUs or cores", use), _graph("Memory and disk, percent", room)],
@@ -106,7 +106,7 @@ def _instances(endpoint: EndpointMetrics) -> list[list[cloudwatch.IWidget]]:
 
 
 def _load(endpoint: EndpointMetrics) -> dict[str, cloudwatch.IMetric]:
-    """Return the metrics that show too few instances or copies."""
+    """Return the metrics that scaling goes by; they show if there are too few instances or copies."""
     if isinstance(endpoint, ScaleToZeroEndpoint):
         return {
             "calls in hand of a copy": endpoint.metric_concurrent_requests_per_copy(),
@@ -143,7 +143,7 @@ def _percentiles(metric: Callable[..., cloudwatch.Metric]) -> dict[str, cloudwat
 
 
 def _ms(metric: cloudwatch.Metric, label: str) -> cloudwatch.IMetric:
-    """Return a metric in microseconds, shown in milliseconds."""
+    """Return a metric that CloudWatch has in microseconds, converted to milliseconds."""
     # The ids of a widget's metrics have to differ.
     name = "us_" + "".join(letter for letter in label.lower() if letter.isalnum())
     return cloudwatch.MathExpression(

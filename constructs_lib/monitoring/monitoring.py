@@ -1,4 +1,4 @@
-"""The alarms on an endpoint, and the topic that notifies its subscribers."""
+"""The alarms of an endpoint, and the SNS topic that they notify."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class Monitoring(Construct):
-    """A topic, and an alarm on it per stated threshold.
+    """An SNS topic, and for each stated threshold an alarm that notifies the topic.
 
     Args:
-        endpoint: what is watched.
+        endpoint: the endpoint whose metrics the alarms watch.
         alarms: the thresholds by the catalog's keys; False for an alarm that is switched off.
-        gpus: GPUs of one instance, over which CloudWatch sums their use; 0 leaves the GPU's alarm out.
-        email: the address to subscribe, after its owner confirmed a mail of SNS. None subscribes nobody.
-        kms_key: the ARN of the key that the topic is encrypted with; its policy has to let CloudWatch use it. None
-            leaves messages in SNS unencrypted at rest; they hold names and figures of the alarms.
+        gpus: the number of GPUs of one instance, over which CloudWatch sums their use; 0 leaves out the GPU's alarm.
+        email: the address to subscribe; its owner has to confirm a mail of SNS. None subscribes nobody.
+        kms_key: the ARN of the KMS key that encrypts the topic; the key's policy has to let CloudWatch use it. None
+            leaves messages in SNS unencrypted at rest; messages hold names and figures of the alarms.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Monitoring(Construct):
 
     @property
     def rollback_alarm_names(self) -> list[str]:
-        """Return the alarms that justify rolling an update back, without those that are switched off."""
+        """Return the names of the alarms that roll an update back, without the alarms that are switched off."""
         return [self.alarms[key].alarm_name for key in ROLLBACK_ALARMS if key in self.alarms]
 
     def _let_alarms_publish(self) -> None:
-        """Allow publishing in the topic's policy: because it has one for TLS, the default one of SNS does not apply."""
+        """Allow CloudWatch to publish; the topic's policy for TLS replaces the default policy of SNS."""
         stack = cdk.Stack.of(self)
         self.topic.add_to_resource_policy(
             iam.PolicyStatement(

@@ -1,4 +1,4 @@
-"""A budget for the stack's cost, which sends a mail when the month's spend nears it."""
+"""The AWS budget for a stack's monthly cost, which sends a mail when the spend nears the limit."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# Actual spend comes up to a day late, the forecast needs some weeks of history; so both notify.
+# The figure of the actual spend is up to a day old, and the forecast needs some weeks of history; so both notify.
 _THRESHOLDS: Final = (("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100))
 
 
 class SpendGuard(Construct):
-    """An AWS::Budgets::Budget for everything that carries the stack's tags.
+    """An AWS::Budgets::Budget for the cost of all resources with the stack's tags.
 
-    It counts only tags that are activated as cost allocation tags in the billing console (AWS: Using cost allocation
-    tags). Without tags it counts the whole account's SageMaker spend.
+    The budget counts only tags that are activated as cost allocation tags in the billing console (AWS: Using cost
+    allocation tags). Without tags the budget counts the whole account's SageMaker spend.
 
     Args:
-        monthly_usd: the limit for a calendar month.
+        monthly_usd: the limit for a calendar month, in USD.
         email: the address to notify at 80 and 100 percent, and when the forecast passes the limit.
         tags: the tags whose spend is counted.
     """

@@ -1,1 +1,1 @@
-"""Buckets, archives and weights of models in S3."""
+"""The buckets, archives and weights of models in S3."""

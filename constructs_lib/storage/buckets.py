@@ -1,4 +1,4 @@
-"""Buckets for archives and for weights, and the key that encrypts them."""
+"""The buckets for archives and for weights, and the KMS key that encrypts their objects."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from constructs_lib.acknowledgements import acknowledge
 
 @dataclass(frozen=True, kw_only=True)
 class BucketKey:
-    """The key, and the rights on it, which hold for S3 alone.
+    """The KMS key of a bucket; the rights that this class grants hold for requests through S3 only.
 
-    The key's own policy has to leave rights to the account's IAM policies, as the default one does.
+    The key's own policy has to leave rights to the account's IAM policies, as the default key policy does.
     """
 
     key: kms.IKey
 
     @classmethod
     def of(cls, scope: Construct, arn: str | None, construct_id: str = "Key") -> BucketKey | None:
-        """Return the key of an ARN; None without one."""
+        """Return the key with an ARN; None if the ARN is None."""
         return None if arn is None else cls(key=kms.Key.from_key_arn(scope, construct_id, arn))
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
-        """Allow S3 to decrypt what the grantee reads."""
+        """Allow S3 to decrypt the objects that the grantee reads."""
         self._grant(grantee, "kms:Decrypt")
 
     def grant_write(self, grantee: iam.IGrantable) -> None:
-        """Allow S3 to encrypt and decrypt what the grantee writes and reads.
+        """Allow S3 to encrypt and decrypt the objects that the grantee writes and reads.
 
-        An upload in parts needs both (S3 user guide: multipart upload and permissions).
+        A multipart upload needs both rights (S3 user guide: multipart upload and permissions).
         """
         self._grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
 
@@ -50,14 +50,14 @@ class BucketKey:
 
 
 def encryption_of(key: BucketKey | None) -> dict[str, Any]:
-    """Return a bucket's encryption: with that key (and a bucket key, to save requests to KMS), or with S3's own."""
+    """Return a bucket's encryption settings: with the key and an S3 bucket key, or without a key with S3's own keys."""
     if key is None:
         return {"encryption": s3.BucketEncryption.S3_MANAGED}
     return {"encryption": s3.BucketEncryption.KMS, "encryption_key": key.key, "bucket_key_enabled": True}
 
 
 def grant_list(grantee: iam.IGrantable, bucket_arn: str, prefix: str) -> None:
-    """Allow listing the keys of a bucket below a prefix."""
+    """Allow the grantee to list the object keys of a bucket below a prefix."""
     iam.Grant.add_to_principal(
         grantee=grantee,
         actions=["s3:ListBucket"],
@@ -70,10 +70,10 @@ class ModelBucket(Construct):
     """A private, encrypted bucket that answers over TLS only.
 
     Args:
-        keep_on_destroy: True leaves the bucket in the account when the stack goes, False deletes it. There is no
-            helper that empties it: the model store removes what it wrote, and a bucket that holds anything else is
-            left for its owner to decide on.
-        kms_key: the ARN of the key that objects are encrypted with. None: with S3's own keys.
+        keep_on_destroy: True leaves the bucket in the account when the stack is deleted, False deletes it. Nothing
+            empties the bucket before: the model store removes the archives that it wrote, and a bucket with other
+            objects stays for its owner to decide on.
+        kms_key: the ARN of the KMS key that encrypts objects. None encrypts them with S3's own keys.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ModelBucket(Construct):
         return self.bucket.bucket_arn
 
     def _refuse_plain_http(self) -> None:
-        """Deny every action without TLS, to everybody."""
+        """Deny everybody every action without TLS."""
         self.bucket.add_to_resource_policy(
             iam.PolicyStatement(
                 effect=iam.Effect.DENY,
@@ -126,10 +126,10 @@ class WeightsBucket(Construct):
     """A private, encrypted bucket of a given name that answers over TLS only and removes incomplete uploads.
 
     Args:
-        bucket_name: its name, by which the command and the endpoint's stack find it.
-        keep_on_destroy: True leaves the bucket in the account when the stack goes. False deletes it, which S3 refuses
-            while weights lie in it: `cohost weights prune --all` removes those that no deployed stack uses.
-        kms_key: the ARN of the key that weights are encrypted with. None: with S3's own keys.
+        bucket_name: the bucket's name, by which `cohost weights` and the endpoint's stack find the bucket.
+        keep_on_destroy: True leaves the bucket in the account when the stack is deleted. False deletes it, which S3
+            refuses while it holds weights: `cohost weights prune --all` removes those that no deployed stack uses.
+        kms_key: the ARN of the KMS key that encrypts weights. None encrypts them with S3's own keys.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class WeightsBucket(Construct):
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             removal_policy=cdk.RemovalPolicy.RETAIN if keep_on_destroy else cdk.RemovalPolicy.DESTROY,
         )
-        # Parts of an upload that was given up bill like objects and are shown by no listing of them.
+        # Parts of an unfinished upload bill like objects, and no listing of objects shows them.
         bucket.add_lifecycle_rule(abort_incomplete_multipart_upload_after=cdk.Duration.days(7))
         acknowledge(
             bucket,

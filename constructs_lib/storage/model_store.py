@@ -1,11 +1,11 @@
 """The model archives of an endpoint, published by the custom resource `Custom::LmiModelStore`.
 
-The function's code is the folders `archives` and `handler`, and wheels of models.
+The code of the resource's Lambda function is the folders `archives` and `handler`, and the wheels of models.
 
 The size of the event that CloudFormation sends to the function is checked at synth. An update's event carries the
-properties twice, as they are and as they were. CloudFormation invokes asynchronously, which takes 1 MB since late 2025
-and took 256 KB before (AWS Lambda quotas); CloudFormation states neither for itself, so the smaller one is the limit. A
-larger event would not arrive, and the stack would hang until its time-out.
+properties twice, new and old. CloudFormation invokes the function asynchronously. Lambda's limit for that is 1 MB since
+late 2025, and was 256 KB before (AWS Lambda quotas); CloudFormation states no limit of its own, so the smaller limit is
+used here. A larger event would not arrive, and the stack would hang until its time-out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from constructs_lib.storage.weights import ModelWeights
 
 
-# The sources alone, so that compiled files never change the asset.
+# Only the .py files, so that compiled files never change the asset.
 _ROOT: Final = Path(cohost.archives.__file__).parent.parent
 _FOLDERS: Final = ("archives", "handler")
 _EXCLUDES: Final = ("*", *(line for name in _FOLDERS for line in (f"!{name}", f"!{name}/*.py")))
@@ -45,11 +45,14 @@ _EXCLUDES: Final = ("*", *(line for name in _FOLDERS for line in (f"!{name}", f"
 
 @contextmanager
 def publisher_code(wheels: Mapping[str, bytes]) -> Iterator[lambda_.Code]:
-    """Return the function's code, for a function created inside the context; `wheels` are contents by file name."""
+    """Yield the publishing function's code; the function must be created inside the context.
+
+    `wheels` has the contents of wheels by file name.
+    """
     if not wheels:
         yield lambda_.Code.from_asset(str(_ROOT), exclude=list(_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT)
         return
-    # CDK takes one folder, and copies it when the function is made.
+    # The CDK takes one folder as code, and copies the folder when the function is created.
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), {f"{FOLDER.name}/{name}": content for name, content in wheels.items()})
         sources = (file for name in _FOLDERS for file in sorted((_ROOT / name).glob("*.py")))
@@ -66,17 +69,17 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 EVENT_LIMIT_BYTES: Final = 262_144
 
-# The rest of the event: a signed response URL, ARNs, ids, names and the bucket.
+# The size of the rest of the event: a signed response URL, ARNs, ids, names and the bucket.
 ENVELOPE_BYTES: Final = 8_192
 
 
 def event_bytes(properties: Mapping[str, object]) -> int:
-    """Return the largest size of an update's event in bytes: properties twice, escaped to ASCII, and envelope."""
+    """Return the largest size of an update's event in bytes: the properties twice, in ASCII, and the envelope."""
     return 2 * len(json.dumps(properties, ensure_ascii=True)) + ENVELOPE_BYTES
 
 
 def event_fault(models: Mapping[str, Mapping[str, str]], requirements: Mapping[str, str]) -> str | None:
-    """Return the message for models of one catalog that do not fit into an event; None if they do."""
+    """Return the error message for a catalog whose models do not fit into an event; None if they fit."""
     size = event_bytes({"Models": models, "Requirements": requirements})
     if size <= EVENT_LIMIT_BYTES:
         return None
@@ -90,27 +93,28 @@ def event_fault(models: Mapping[str, Mapping[str, str]], requirements: Mapping[s
 RESOURCE_TYPE: Final = "Custom::LmiModelStore"
 
 FUNCTION_TIMEOUT: Final = cdk.Duration.minutes(15)
-# A function that dies cannot answer; without this, CloudFormation would wait for an hour.
+# A function that dies cannot answer; without this time-out, CloudFormation would wait for an hour.
 SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
 
 
 class ModelStore(Construct):
-    """Publishes one archive per model under a prefix of a bucket, and returns their address.
+    """The archives of a catalog's models, published under a prefix of a bucket, and their common address.
 
-    A model added or removed leaves the address as it is; a changed one gives a new address, and with it a new
+    A model that is added or removed leaves the address unchanged; a changed model gives a new address, and so a new
     SageMaker Model and endpoint configuration.
 
     Args:
-        bucket: where the archives go.
+        bucket: the bucket that holds the archives.
         prefix: the part of every key before the generation; ends with "/".
         models: the properties of each model's serving.properties, by model name.
-        requirements: the lines of a requirements.txt beside them, by model name. A model left out has none.
+        requirements: the lines of the archive's requirements.txt, by model name. A model without an entry has none.
         handlers: the handler whose code goes into the archive, as "name@version", by model name.
-        wheels: the wheels that travel in the archive, contents by file name, by model name. A model left out has none.
-        weights: the weights that the archives name and that lie in S3. None where all come from the Hub.
-        keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
-        keep_generations: how many earlier generations stay after an update that succeeded, for `cohost rollback`.
-        bundle: True publishes all models as one archive with a folder for each, for a container that loads them all
+        wheels: the contents of the archive's wheels by file name, by model name. A model without an entry has none.
+        weights: the weights in S3 that the archives refer to. None if all weights come from the Hub.
+        keep_on_destroy: True leaves the published archives in the bucket when the stack is deleted, False removes them.
+        keep_generations: the number of earlier generations (published sets of archives) that stay after an update
+            that succeeded, for `cohost rollback`.
+        bundle: True publishes all models as one archive with a folder per model, for a container that loads all models
             when it starts. Then any change of the models gives a new address.
     """
 
@@ -166,16 +170,16 @@ class ModelStore(Construct):
 
     @property
     def model_data_url(self) -> str:
-        """Return the address to load: "s3://<bucket>/<prefix><generation>/", or the archive of a bundle there."""
+        """Return the ModelDataUrl: "s3://<bucket>/<prefix><generation>/", or the bundle's archive below it."""
         return self._resource.get_att_string("ModelDataUrl")
 
     @property
     def generation(self) -> str:
-        """Return the id of the published generation."""
+        """Return the id of the published generation (set of archives)."""
         return self._resource.get_att_string("Generation")
 
     def grant_read(self, grantee: iam.IRole) -> None:
-        """Allow reading archives and listing their keys, only below the store's prefix, and the weights they name."""
+        """Allow reading and listing the archives below the store's prefix, and the weights that they refer to."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
         grant_list(grantee, self._bucket.bucket_arn, self._prefix)
         if self._bucket.key is not None:
@@ -193,7 +197,7 @@ class ModelStore(Construct):
         return f"{self._bucket.bucket_arn}/{self._prefix}*"
 
     def _function(self, code: lambda_.Code) -> lambda_.Function:
-        """Create the function; its role may handle objects below the prefix."""
+        """Create the Lambda function that publishes; its role may read, write and delete objects below the prefix."""
         function, role = add_function(
             self,
             description="Publishes model archives below a prefix and removes those that it published",
@@ -229,7 +233,7 @@ class ModelStore(Construct):
         )
 
     def _keep_archives(self) -> None:
-        """Leave the archives when the stack is deleted; a generation that is replaced is still removed."""
+        """Keep the archives when the stack is deleted; an update still removes the generation that it replaces."""
         resource = self._resource.node.default_child
         if isinstance(resource, cdk.CfnResource):
             resource.apply_removal_policy(cdk.RemovalPolicy.RETAIN, apply_to_update_replace_policy=False)

@@ -1,4 +1,4 @@
-"""Weights of models in S3: the right to read them, and the archives of the ONNX design."""
+"""The weights of models in S3 with the rights to read them, and the archives of the ONNX design."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _S3 = "s3://"
 
 
 class ModelWeights:
-    """The weights of a catalog's models that lie in S3: pushed ones, and those under addresses of the user's own.
+    """The weights of a catalog's models in S3: pushed by `cohost weights push`, or at an address of the user's.
 
     Args:
         scope: a construct of the stack.
-        bucket: the bucket that `cohost weights push` uploads to. None where no model has its weights there.
-        packed: "model id@revision" of the weights that go into archives, by model name.
-        addresses: "s3://bucket/prefix/" of models whose weights lie elsewhere.
-        kms_key: the key that these buckets are encrypted with. None if S3's own keys or the key of the archives' bucket
-            encrypt them.
+        bucket: the bucket that `cohost weights push` uploads to. None if no model has its weights there.
+        packed: "model id@revision" of the weights that are packed into archives, by model name.
+        addresses: the addresses "s3://bucket/prefix/" of weights in a user's own buckets.
+        kms_key: the ARN of the KMS key that encrypts these buckets. None if S3's own keys, or the key of the archives'
+            bucket, encrypt them.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class ModelWeights:
         self._read = sorted(read)
 
     def grant_read(self, grantee: iam.IRole) -> None:
-        """Allow reading the weights and listing their keys: below their prefixes only.
+        """Allow reading the weights and listing their keys, only below their prefixes.
 
-        All that was pushed may be read, so that `cohost push` can add a model to a running endpoint.
+        All pushed weights may be read, so that `cohost push` can add a model to a running endpoint.
         """
         for bucket, prefix in self._read:
             self._grant_objects(grantee, bucket, prefix)
@@ -66,7 +66,7 @@ class ModelWeights:
             self._key.grant_read(grantee)
 
     def grant_publish(self, grantee: iam.IRole) -> None:
-        """Allow seeing which uploads are complete; if weights go into archives, also letting S3 copy them there."""
+        """Allow listing the complete uploads and, if archives contain weights, copying the weights into them."""
         if self.bucket_name is None:
             return
         arn = self._arn(self.bucket_name)
@@ -100,7 +100,7 @@ class ModelWeights:
 
 
 def weights_of(scope: Construct, catalog: Catalog) -> ModelWeights | None:
-    """Return the weights of a catalog that are in S3; None if all come from the Hub."""
+    """Return the weights in S3 of a catalog's models; None if all weights come from the Hub."""
     entries = catalog.models.values()
     addresses = {entry.model_id for entry in entries if entry.model_id.startswith(_S3)}
     pushed = any(entry.pushed for entry in entries)
@@ -124,13 +124,13 @@ GENERATION: Final = "cpu-onnx"
 
 
 class OnnxArchives(Construct):
-    """The archives of design 02 in the bootstrap bucket, below a prefix of their own.
+    """The archives of design 02 (ONNX on a CPU) in the CDK's bootstrap bucket, below a prefix of their own.
 
-    An archive's key is its checksum, so it never changes under a name, and a changed model leaves the address of all as
-    it is: SageMaker loads the new archive when it is first called for.
+    An archive's key contains its checksum, so the object of a key never changes, and a changed model leaves the common
+    address unchanged: SageMaker loads the new archive at the first call that names its key.
 
     Args:
-        archives: the exported models.
+        archives: the archives of the exported models.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, archives: Iterable[Archive]) -> None:
@@ -153,7 +153,7 @@ class OnnxArchives(Construct):
         return {name: key.removeprefix(start) for name, key in self._keys.items()}
 
     def grant_read(self, grantee: iam.IRole) -> None:
-        """Allow reading these archives, each by its key, and listing what lies below the prefix."""
+        """Allow reading each of these archives, and listing the keys below the prefix."""
         keys = [self._bucket.arn_for_objects(key) for key in self._keys.values()]
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=keys)
         grant_list(grantee, self._bucket.bucket_arn, f"{PREFIX}{GENERATION}/")
@@ -161,10 +161,10 @@ class OnnxArchives(Construct):
     def _locate(self, stack: cdk.Stack, archive: Archive) -> cdk.FileAssetLocation:
         """Add an archive to the stack's assets under a key of this project.
 
-        aws_s3_assets would name it .gz, by a hash of the checksum, among all other assets of the account. In
-        SageMaker's documents the archives of multi-model endpoints end with .tar.gz; a key that is the content's
-        SHA-256 can be checked by anybody; and a role can be given a prefix. The synthesizer appends the file's last
-        extension to the given hash.
+        aws_s3_assets would name the archive by a hash of the checksum with the suffix .gz, among all other assets of
+        the account. In SageMaker's documents the archives of multi-model endpoints end with .tar.gz; a key with the
+        content's SHA-256 can be checked by anybody; and a role can be given rights on a prefix. The synthesizer
+        appends the file's last extension to the given hash.
         """
         staged = cdk.AssetStaging(self, archive.name, source_path=str(archive.file), asset_hash=archive.sha256)
         return stack.synthesizer.add_file_asset(

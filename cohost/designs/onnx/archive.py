@@ -1,4 +1,4 @@
-"""The archives of exported models, each with a note of its origin beside it: written by the export, read at synth."""
+"""The archives of exported models, each with a JSON file that describes it (its note); the synth reads both."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from cohost.designs.onnx.recipe import Recipe
 
 
-# Weights hardly shrink, so the fastest level: a tenth of the time of the best for a few percent more.
+# The fastest level of gzip, since weights hardly shrink: it takes a tenth of the best level's time, for a file a few
+# percent larger.
 _LEVEL: Final = 1
 
 
 def pack_files(files: Mapping[str, bytes | Path], target: Path) -> str:
-    """Write an archive with these members, whole or not at all, and return its SHA-256 (64 hex digits).
+    """Write an archive atomically, and return its SHA-256 (64 hex digits).
 
     Args:
-        files: contents, or the files that hold them, by member name.
-        target: the archive; its folder is made.
+        files: the content of each member, or a file with the content, by member name.
+        target: the path of the archive; its folder is created.
 
     Raises:
-        ArtifactError: a name is neither `file` nor `folder/file`.
-        OnnxError: the archive cannot be written, for example because the disk is full; nothing half-written stays.
+        ArtifactError: a member name is neither `file` nor `folder/file`.
+        OnnxError: the archive cannot be written, for example because the disk is full; no partial file is left.
     """
     digest = hashlib.sha256()
     try:
@@ -63,7 +64,7 @@ NOTE_SUFFIX: Final = ".json"
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """One exported model on this machine; `sha256` is that of the archive's bytes."""
+    """The archive of one exported model on this machine; `sha256` is the SHA-256 of the archive's bytes."""
 
     name: str
     file: Path
@@ -76,12 +77,12 @@ def archive_file(folder: Path, name: str) -> Path:
 
 
 def note_file(folder: Path, name: str) -> Path:
-    """Return the path of the note beside a model's archive."""
+    """Return the path of the note, the JSON file that describes a model's archive."""
     return folder / f"{name}{NOTE_SUFFIX}"
 
 
 def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: Serving) -> dict[str, bytes | Path]:
-    """Return an archive's members: the model's files, its properties, and for the handler its code and requirements."""
+    """Return an archive's members: the model's files, serving.properties, and the handler's code if that serves it."""
     files: dict[str, bytes | Path] = {**model, "serving.properties": dumps(properties).encode("ascii")}
     if serving == HANDLER:
         files |= handler_files()
@@ -93,7 +94,7 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     """Return the archive of a model that was exported with the catalog's present settings.
 
     Raises:
-        OnnxError: it is missing, was made from other settings, or is not the file that its note describes.
+        OnnxError: the archive is missing, was exported with other settings, or is not the file that its note describes.
     """
     fix = f"cohost export-onnx {recipe.name} --out {folder}"
     note = _read_note(folder, recipe.name, fix)

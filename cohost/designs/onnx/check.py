@@ -1,8 +1,8 @@
 """The check of an export against torch, with fixed texts in eight languages, short and as long as the model allows.
 
-An fp32 export must agree to FP32_TOLERANCE in every output number, relative to the largest where that is above 1. An
-int8 export must give the same top label for each text and pair, with probabilities within INT8_TOLERANCE; a model
-without labels must keep the direction of each text's mean vector, to a cosine of INT8_COSINE.
+An fp32 export must agree to FP32_TOLERANCE in every output number, relative to the largest number of a batch if that is
+above 1. An int8 export must give the same top label for each text and pair, with probabilities within INT8_TOLERANCE; a
+model without labels must keep the direction of each text's mean vector, to a cosine of INT8_COSINE.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Agreement:
     cosine: float | None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the figures, rounded to two significant digits."""
+        """Return the differences as plain values, rounded to two significant digits."""
         figures = asdict(self)
         return {key: float(f"{value:.1e}") if isinstance(value, float) else value for key, value in figures.items()}
 
 
 def compare(reference: TorchModel, run: Callable[[Arrays], Floats]) -> Agreement:
-    """Run torch and the export on all fixed sequences and return their differences.
+    """Run torch and the export on all fixed sequences, and return the differences of their outputs.
 
     `run` returns the export's first output, of shape (sequences, labels) or (sequences, tokens, hidden size).
     """
@@ -94,7 +94,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
     """Reject an export that differs too much from torch.
 
     Raises:
-        OnnxError: it is beyond the tolerance of its precision; the text has the difference and the fix.
+        OnnxError: a difference is beyond the tolerance of the export's precision; the error names difference and fix.
     """
     if precision == "fp32":
         if not agreement.output <= FP32_TOLERANCE:
@@ -117,7 +117,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
 
 
 def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
-    """Yield each fault with the allowed value."""
+    """Yield each fault of an int8 export with the value that would be allowed."""
     if agreement.flipped:
         yield f"{agreement.flipped} of {agreement.sequences} fixed texts get another top label", "none"
     if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:
@@ -127,7 +127,7 @@ def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
 
 
 def _batches(reference: TorchModel) -> Iterator[Arrays]:
-    """Yield each text alone, all as one padded batch, neighbours as pairs, and a text cut at the model's limit."""
+    """Yield batches: each text alone, all texts padded, neighbours as pairs, and a text cut at the model's limit."""
     for text in TEXTS:
         yield reference.encode([text])
     yield reference.encode(TEXTS)
@@ -137,7 +137,7 @@ def _batches(reference: TorchModel) -> Iterator[Arrays]:
 
 
 def _shares(logits: Floats) -> Floats:
-    """Return the softmax over the labels; a single label counts against 0, so that it gets its sigmoid."""
+    """Return the labels' probabilities: their softmax, or the sigmoid of a single label."""
     return softmax(np.insert(logits, 0, 0, axis=-1) if logits.shape[-1] == 1 else logits)
 
 

@@ -1,11 +1,11 @@
 """The export of a catalog's model to an archive: load, export, quantize, check against torch, pack.
 
-A model's files come from a folder laid out as org/name, from a Python package that carries them, or from the Hub. Its
+A model's files come from a folder laid out as org/name, from a Python package that contains them, or from the Hub. The
 ONNX file is stripped of everything that differs between machines.
 
-Its serving.properties choose DJL's OnnxRuntime engine with a Java translator, or the Python handler. Keys without
-`option.` are arguments of the translator and its tokenizer (DJL Serving 0.36.0: `modes.md`, ModelInfo; DJL 0.36.0:
-TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
+The archive's serving.properties choose DJL's OnnxRuntime engine with a Java translator, or the Python handler. Keys
+without `option.` are arguments of the translator and its tokenizer (DJL Serving 0.36.0: `modes.md`, ModelInfo; DJL
+0.36.0: TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
 
 This module imports torch, onnx and onnxruntime, so import it only where a model is exported.
 """
@@ -58,8 +58,8 @@ def properties_for(
 
     Args:
         task: the model's task.
-        serving: translator or handler.
-        settings: the lines that the catalog decides.
+        serving: the way of serving, "translator" or "handler".
+        settings: the lines that the catalog decides, values by key.
         limit: the maximum number of tokens per sequence.
         inputs: the names of the export's inputs.
     """
@@ -71,11 +71,11 @@ def _of_translator(task: str, limit: int, inputs: Sequence[str]) -> dict[str, st
     return {
         "engine": "OnnxRuntime",
         "translatorFactory": TRANSLATOR_FACTORIES[task],
-        # The engine refuses more or fewer inputs than the file has (DJL 0.36.0: OrtSymbolBlock).
+        # The engine refuses more or fewer inputs than the ONNX file has (DJL 0.36.0: OrtSymbolBlock).
         "includeTokenTypes": str(_SEGMENTS in inputs).lower(),
         "padding": "true",
         "truncation": "true",
-        # A tokenizer.json may state a shorter length than the model's; these two override it.
+        # A tokenizer.json may state a shorter length than the model's; these two keys override it.
         "maxLength": str(limit),
         "modelMaxLength": str(limit),
     }
@@ -102,13 +102,13 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
     """Return the folder with a model's files; fetch missing files from the Hub.
 
     Args:
-        model_id: org/name.
-        revision: the commit; folders and packages hold one revision, which is not checked.
+        model_id: the model's id on the Hub, org/name.
+        revision: the commit to fetch; a folder or package holds one revision, which is not checked.
         hubs: folders that hold models as org/name, searched first and in order.
 
     Raises:
         OnnxError: the weights lie on S3.
-        HubAccessError: the Hub does not provide them.
+        HubAccessError: the Hub does not provide the model's files.
     """
     if model_id.startswith("s3://"):
         raise OnnxError(
@@ -154,9 +154,9 @@ def strip(file: Path) -> None:
 
 
 def quantize(source: Path, target: Path) -> None:
-    """Write a copy whose weights, embeddings too, are 8-bit integers with one scale per output channel.
+    """Write a copy of an ONNX file whose weights, embeddings too, are 8-bit integers, one scale per output channel.
 
-    Activations are quantized at run time, so no texts are needed to calibrate (onnxruntime: dynamic quantization).
+    Activations are quantized at run time, so no texts are needed for calibration (onnxruntime: dynamic quantization).
     """
     with quiet():
         # onnxruntime recommends optimizing the file first, which changes no weight and ties the file to this machine.
@@ -165,17 +165,17 @@ def quantize(source: Path, target: Path) -> None:
 
 
 class Session:
-    """A session of onnxruntime with one ONNX file on the CPU; `threads` 0 uses all physical cores."""
+    """A session of onnxruntime that runs one ONNX file on the CPU; `threads` 0 uses all physical cores."""
 
     def __init__(self, file: Path, *, threads: int = 0) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        # Threads that spin while they wait take the cores from the other models of the machine.
+        # Threads that spin while they wait would take the cores from the other models of the machine.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
     def run(self, arrays: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
-        """Return the only output for inputs by name."""
+        """Run the model on inputs by name, and return its only output."""
         output: npt.NDArray[np.float32] = self._session.run(None, dict(arrays))[0]
         return output
 
@@ -185,7 +185,10 @@ STEPS: Final = ("loading", "exporting", "checking", "packing")
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The result for one model: its archive, its way of serving, and its differences from torch."""
+    """The result of one model's export: the archive (`size` in bytes), its way of serving, its differences from torch.
+
+    `limit` is the model's maximum of tokens per sequence.
+    """
 
     name: str
     file: Path
@@ -197,7 +200,7 @@ class Exported:
     agreement: Agreement
 
     def as_data(self) -> dict[str, Any]:
-        """Return the result as plain values, without the archive's path."""
+        """Return the result as plain values for JSON, without the archive's path."""
         return {
             "model": self.name,
             "precision": self.precision,
@@ -210,17 +213,17 @@ class Exported:
 
 
 def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable[[str], None]) -> Exported:
-    """Export one model into `out`: write its archive, and beside it a note that describes it.
+    """Export one model into the folder `out`: write its archive, and the note that describes the archive.
 
     Args:
         recipe: the model and its way of serving.
-        out: the folder, created if it is missing.
+        out: the folder of the archives, created if it is missing.
         hubs: folders that hold models as org/name.
-        step: called with each of STEPS as it begins.
+        step: called with each of STEPS when that step begins.
 
     Raises:
         OnnxError: the model cannot be loaded, exported or written, or its export differs from torch by more than its
-            precision allows; then no archive of it is left.
+            precision allows; no archive of the failed export is left then.
         HubAccessError: the Hub does not provide the model.
     """
     step("loading")
@@ -236,7 +239,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
 
 
 def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
-    """Write and return a folder with the ONNX file, in its precision, and the files of tokenizer and translator."""
+    """Write and return a folder with the ONNX file in its precision, the tokenizer's files and config.json."""
     folder, single = scratch / "served", scratch / "fp32"
     for made in (folder, single):
         made.mkdir()
@@ -253,7 +256,7 @@ def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
 
 
 def _config_text(model: TorchModel) -> str:
-    """Return the model's configuration, with labels as DJL's translator looks them up: by the number as text."""
+    """Return the text of config.json, with labels by their number as text, as DJL's translator looks them up."""
     config = model.config.to_dict()
     if model.labels:
         config["id2label"] = {str(index): label for index, label in enumerate(model.labels)}
@@ -269,7 +272,7 @@ def _packed(recipe: Recipe, model: TorchModel, folder: Path, agreement: Agreemen
     parts = ("config.json", "tokenizer.json", "tokenizer_config.json", MODEL_FILE, DATA_FILE)
     files = {name: folder / name for name in parts if (folder / name).is_file()}
     note, file = note_file(out, recipe.name), archive_file(out, recipe.name)
-    # Remove an older archive's note first, so that it never describes a newer archive.
+    # Remove the note of an older archive first, so that the note never describes a newer archive.
     note.unlink(missing_ok=True)
     digest = pack_files(members(files, properties, serving), file)
     exported = Exported(

@@ -1,6 +1,6 @@
-"""Recipes of ONNX archives: the way of serving, and all settings of the catalog that an archive depends on.
+"""The recipes of ONNX archives: the way of serving, and all settings of the catalog that an archive depends on.
 
-The files of the Python handler are here too: its own, and those that it shares with the batching handler.
+The module also lists the files of the ONNX handler: its own, and those that it shares with the batching handler.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OWN: Final = Path(__file__).parent / "handler"
 _SHARED_FOLDER: Final = Path(__file__).parents[2] / "handler"
 
-# They start a process, read requests and write answers, and need neither torch nor transformers.
+# These modules start a process, read requests and write answers, and need neither torch nor transformers.
 _SHARED: Final = (
     "cohost_classification",
     "cohost_errors",
@@ -46,12 +46,12 @@ _SHARED: Final = (
 )
 
 REQUIREMENTS: Final = ("numpy==2.4.6", "onnxruntime==1.32.0", "tokenizers==0.22.2")
-"""The packages that the handler imports and the cpu-full image lacks, in the versions locked here."""
+"""The packages that the ONNX handler imports and the cpu-full image lacks, in the versions of this project's lock."""
 
 
 @cache
 def handler_files() -> Mapping[str, bytes]:
-    """Return the handler's files, model.py among them, by their names at an archive's root."""
+    """Return the contents of the ONNX handler's files, model.py among them, by their names at an archive's root."""
     files = {path.name: path.read_bytes() for path in sorted(_OWN.glob("*.py")) if path.stem != "__init__"}
     return files | {f"{name}.py": (_SHARED_FOLDER / f"{name}.py").read_bytes() for name in _SHARED}
 
@@ -69,7 +69,7 @@ _HANDLER_OPTIONS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One model of the CPU design; `wanted` is its way of serving, None to decide by task and labels."""
+    """The recipe of one model's archive; `wanted` is the way of serving, None to decide by task and labels."""
 
     name: str
     entry: ModelEntry
@@ -77,7 +77,7 @@ class Recipe:
     wanted: Serving | None
 
     def serving(self, labels: Sequence[str]) -> Serving:
-        """Return the way of serving, given the model's labels (none for embeddings).
+        """Return the way of serving, given the model's labels (an empty list for embeddings).
 
         DJL's translator reads single texts only. So a model that is called with pairs of texts (natural language
         inference) or with the caller's labels gets the handler (DJL 0.36.0: TextPrompt, ZeroShotClassificationInput).
@@ -88,20 +88,21 @@ class Recipe:
         return "handler" if reads_pairs or self.entry.task == _ZERO_SHOT else "translator"
 
     def settings(self, serving: Serving) -> dict[str, str]:
-        """Return the lines of serving.properties that the catalog decides.
+        """Return the lines of serving.properties that the catalog decides, values by key.
 
-        The default is one worker: workers are threads over one session for the engine, and processes for the handler.
+        The default is one worker. Workers of the OnnxRuntime engine are threads with one session, those of the handler
+        are processes.
         """
         given: dict[str, Setting] = {
             "cpu.maxWorkers": 1 if self.entry.cpu is None else self.entry.cpu.max_workers,
             "job_queue_size": self.entry.job_queue_size,
             **(_handler_settings(self.entry) if serving == HANDLER else _translator_settings(self.entry)),
         }
-        # In lower case because of true and false; all other words are.
+        # In lower case because Python writes True and False; all other words are in lower case anyway.
         return {key: str(value).lower() for key, value in sorted(given.items()) if value is not None}
 
     def as_data(self, serving: Serving) -> dict[str, Any]:
-        """Return everything in the catalog and in this version that the archive depends on, to be stored beside it."""
+        """Return all values that the archive depends on, from the catalog and this version's handler, for the note."""
         handler = content_digest(handler_files())[:DIGEST_CHARACTERS] if serving == HANDLER else None
         return {
             "model_id": self.entry.model_id,
@@ -115,7 +116,7 @@ class Recipe:
 
 
 def cpu_design(catalog: Catalog) -> CpuOnnx:
-    """Return the catalog's CPU design, with all defaults if the catalog names none."""
+    """Return the catalog's section `designs.cpu-onnx`, with all defaults if the catalog has none."""
     named = None if catalog.designs is None else catalog.designs.cpu_onnx
     return CpuOnnx() if named is None else named
 
@@ -124,7 +125,7 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
     """Return the recipe by which a model of the catalog is exported and served.
 
     Raises:
-        OnnxError: the catalog chooses the translator for a task whose request body it does not accept.
+        OnnxError: the catalog chooses the translator for a task whose request body DJL's translator does not accept.
     """
     entry = catalog.models[name]
     design = cpu_design(catalog)
@@ -144,7 +145,8 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 def _handler_settings(entry: ModelEntry) -> dict[str, Setting]:
     """Return the settings of `batched` that apply to the ONNX handler, which forms no batches and has no GPU."""
     given = {} if entry.batched is None else entry.batched.model_dump(include=_HANDLER_OPTIONS)
-    # The handler is asynchronous, and the server leaks the process of an asynchronous worker that it ends.
+    # The handler is asynchronous, and DJL Serving leaks the process of an asynchronous worker that it ends, so the
+    # number of workers is fixed.
     least = 1 if entry.cpu is None else entry.cpu.max_workers
     return {"cpu.minWorkers": least, **{f"option.{name}": value for name, value in given.items()}}
 

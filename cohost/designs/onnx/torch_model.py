@@ -1,4 +1,4 @@
-"""A model as torch runs it: the reference for every export, and the source of the ONNX file.
+"""The catalog's model in torch: the reference for every export, and the source of the ONNX file.
 
 This module imports torch and transformers, so import it only where a model is exported.
 """
@@ -33,14 +33,14 @@ OPSET: Final = 18
 # The order in which DJL's translators pass the inputs (DJL 0.36.0: Encoding.toNDList, OrtSymbolBlock).
 _INPUTS: Final = ("input_ids", "attention_mask", "token_type_ids")
 _SINGLE_FILE_BYTES: Final = 1_900_000_000
-"""A protobuf holds at most 2 GiB; larger weights go into a separate file."""
+"""The most bytes of weights in one ONNX file: a protobuf holds at most 2 GiB. Larger weights go into another file."""
 
 _FEATURES: Final = "feature-extraction"
 _SAMPLES: Final = ("One short text.", "Another text that is a little longer than the first.")
 
 
 class _FirstOutput(torch.nn.Module):
-    """A model that takes its inputs by position and returns only its first output: logits, or hidden states."""
+    """A wrapper of a model that takes inputs by position and returns only the first output, logits or hidden states."""
 
     def __init__(self, model: torch.nn.Module, names: Sequence[str]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _FirstOutput(torch.nn.Module):
 
 
 class TorchModel:
-    """A model from a folder, in single precision on the CPU; `limit` is its maximum of tokens per sequence.
+    """A model from a folder, in fp32 on the CPU; `limit` is the most tokens of a sequence.
 
     Raises:
         OnnxError: the folder holds no model of the task, or no fast tokenizer.
@@ -76,7 +76,7 @@ class TorchModel:
         self.labels = [] if task == _FEATURES else [self.config.id2label[i] for i in range(self.config.num_labels)]
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Arrays:
-        """Return texts, or pairs of texts, as one batch cut at the limit: arrays of shape (sequences, tokens)."""
+        """Return texts, or texts with their `pairs`, as one batch cut at the limit: arrays of (sequences, tokens)."""
         batch = self.tokenizer(
             list(texts),
             None if pairs is None else list(pairs),
@@ -88,13 +88,13 @@ class TorchModel:
         return {name: batch[name].astype(np.int64) for name in self.input_names}
 
     def run(self, arrays: Arrays) -> Floats:
-        """Return the first output, of shape (sequences, labels) or (sequences, tokens, hidden size)."""
+        """Return the model's first output, of shape (sequences, labels) or (sequences, tokens, hidden size)."""
         with torch.inference_mode():
             output: Floats = self._model(**{name: torch.from_numpy(array) for name, array in arrays.items()})[0].numpy()
         return output
 
     def export(self, file: Path) -> None:
-        """Write the model as ONNX; if it is too large for one file, its weights go beside it into `file`.data.
+        """Write the model as ONNX; weights too large for one file go into a second file, `file`.data.
 
         Raises:
             OnnxError: torch cannot export the architecture.
@@ -121,15 +121,15 @@ class TorchModel:
                 f"torch cannot export it ({str(error).splitlines()[0]})",
                 fix="leave it out of the CPU design",
             ) from error
-        assert program is not None  # noqa: S101 - only the former exporter gives none
+        assert program is not None  # noqa: S101 - only torch's former exporter returns None
         program.save(file, external_data=weights > _SINGLE_FILE_BYTES)
 
 
 def _load(folder: Path, task: str) -> tuple[Any, Any]:
-    """Return a folder's model and tokenizer.
+    """Load and return the model and the tokenizer of a folder.
 
     Raises:
-        OnnxError: the folder holds no such model, or none that was trained for the task.
+        OnnxError: the folder holds no model that can be loaded, or a model that was not trained for the task.
     """
     kind = transformers.AutoModel if task == _FEATURES else transformers.AutoModelForSequenceClassification
     try:
