@@ -1,1 +1,1 @@
-"""A local AWS emulator: tests a deploy before it costs anything."""
+"""A local AWS emulator: a deploy can be tested on it before it costs anything on AWS."""

@@ -15,7 +15,7 @@ from local_aws.server import NAME, LocalAws, Settings
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit status (0 after SIGINT or SIGTERM, 1 for a fault that the user can mend)."""
+    """Run `python -m local_aws`; returns the exit status: 0 after SIGINT or SIGTERM, 1 for a fault to correct."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """Return the settings; a catalog with faults raises its CatalogError before anything starts."""
+    """Return the server's settings; a catalog with faults raises CatalogError before the server starts."""
     catalog = options.catalog
     if catalog is not None:
         from cohost.catalog_file import load_catalog  # needed only when a catalog is given
@@ -57,7 +57,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         port=options.port,
         state_dir=options.state.resolve(),
         catalog=catalog,
-        # Folders of the user's first: a model of theirs may have a name of ours.
+        # The user's folders come first: a model of the user may have the name of one that is part of the emulator.
         hub_roots=(*(hub.resolve() for hub in options.hub), *default_roots()),
         region=options.region,
         speed=options.speed,

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from local_aws.rights.judge import Judge
     from local_aws.signatures import Caller, Verifier
 
-# `uvicorn` is told to write neither; an answer that holds either twice ends the cdk CLI with "Invalid time value".
+# `uvicorn` writes neither header: an answer that holds one of them twice ends the cdk CLI with "Invalid time value".
 SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
 DENIED: Final = Code(query="AccessDenied", json="AccessDeniedException", s3="AccessDenied")
-# Services that speak XML to requests which are no forms.
+# Services whose errors are XML although their requests are not forms.
 XML_SERVICES: Final = frozenset({"cloudfront", "route53", "s3", "s3express"})
 
 
@@ -48,7 +48,7 @@ class CredentialScope:
 
 
 def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: int = 400) -> Response:
-    """Return an error in the wire format of the caller's protocol: JSON if it uses JSON, else XML."""
+    """Return an error in the wire format of the caller's protocol: JSON if the request uses JSON, else XML."""
     request_id = str(uuid.uuid4())
     shared = {"x-amzn-RequestId": request_id, "x-amzn-errortype": code}
     if _speaks_json(headers):
@@ -62,7 +62,7 @@ def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: in
 
 
 def refusal(verdict: NotSignedRight, scope: Scope) -> Response:
-    """Answer a request that is not let in, in the form and with the code of the service that it is for."""
+    """Return the error for a request that the front door refuses, in the format of the service it was sent to."""
     headers, code, message = Headers(scope=scope), verdict.code, str(verdict)
     if verdict.service not in XML_SERVICES and _speaks_json(headers):
         return aws_error(headers, code=code.json, message=message, status=code.status)
@@ -70,7 +70,7 @@ def refusal(verdict: NotSignedRight, scope: Scope) -> Response:
         return aws_error(headers, code=code.query, message=message, status=code.status)
     if verdict.service in XML_SERVICES or verdict.service is None:
         return _s3_error(code.s3, message, code.status)
-    # What is left are services with JSON over REST, whose requests without a body say nothing of it.
+    # The remaining services use JSON over REST; their requests without a body have no header that says so.
     body = json.dumps({"message": message, "Message": message})
     return Response(body, code.status, {"x-amzn-errortype": code.json}, media_type="application/json")
 
@@ -89,16 +89,16 @@ def _speaks_json(headers: Mapping[str, str]) -> bool:
 
 
 class ThisMachineOnly:
-    """Stands around all other ASGI apps: refuses what a web page sends, whatever it asks for.
+    """The outermost ASGI app of the server: refuses every request that a web page sends.
 
-    Whoever may call this server may run code on this machine (a Lambda function).
+    A caller of this server can run code on this machine, as a Lambda function, so no web page may call it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on, or refuse it."""
+        """Pass a request on to the inner app, or refuse it."""
         reason = foreign_caller(Headers(scope=scope)) if scope["type"] == "http" else None
         if reason is None:
             await self._app(scope, receive, send)
@@ -109,12 +109,13 @@ class ThisMachineOnly:
 class Gateway:
     """The ASGI app of the front door, for signed requests only.
 
-    The apps find in `scope` who signed, `aws_key` (an `AccessKey`), and services `aws_scope` (a `CredentialScope`).
+    It adds to the `scope` of a request `aws_key`, the `AccessKey` that signed the request, and for a service
+    `aws_scope`, the `CredentialScope` of the signature.
 
     Args:
-        verifier: checks signatures.
-        judge: checks that a role may make its calls.
-        services: our own apps by signing name, e.g. `{"cloudformation": …}`.
+        verifier: checks the signatures of requests.
+        judge: checks that a role has the rights for its calls.
+        services: the emulator's own apps by signing name, e.g. `{"cloudformation": …}`.
         pages: apps by path, for requests that are signed for `cohost.deploy.local_aws.PAGES_SERVICE`.
         others: the app for all other services and pages.
     """
@@ -135,7 +136,7 @@ class Gateway:
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on; the answer has one Date and one Server header whatever the service wrote."""
+        """Pass a request on to its service; the answer has one Date and one Server header, whatever the service set."""
         send = single_headers(send)
         try:
             caller, receive = await self._verifier.verify(scope, receive)
@@ -152,10 +153,10 @@ class Gateway:
         await app(scope, receive, send)
 
     async def _allow(self, caller: Caller, scope: Scope, receive: Receive) -> Receive:
-        """Return the `receive` of a request that its caller has the rights for.
+        """Check that the caller has the rights for its request; returns the `receive` to read the request's body from.
 
         Raises:
-            NotSignedRight: the caller is a role without a right that the request needs, or may not take a role.
+            NotSignedRight: the caller is a role without a right that the request needs, or may not assume a role.
         """
         service = caller.service
         if service == PAGES_SERVICE or not (service == "sts" or caller.key.principal.startswith(SESSIONS)):
@@ -174,7 +175,7 @@ class Gateway:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Return the whole body of a request, in bytes."""
+    """Return the whole body of a request."""
     chunks = []
     while True:
         message = await receive()
@@ -187,7 +188,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replay(body: bytes) -> Receive:
-    """Return a `receive` that delivers `body` once more."""
+    """Return an ASGI `receive` that delivers `body`, which was read before, as the whole body of a request."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -196,7 +197,7 @@ def replay(body: bytes) -> Receive:
 
 
 def single_headers(send: Send) -> Send:
-    """Wrap `send` so that an answer starts with exactly one Date and one Server header."""
+    """Wrap an ASGI `send` so that each answer has exactly one Date and one Server header."""
 
     async def clean(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,7 @@
-"""The services that moto emulates, in this process, behind its public WSGI application.
+"""The services that moto emulates, run in this process through moto's public WSGI application.
 
-Three differences are corrected here, each because a real deploy would fail:
-- moto honours a bucket policy's Deny but not the statement's Condition, so a TLS-only policy denies all access;
+Three differences between moto and AWS are corrected here, because each would make a deploy fail:
+- moto applies a bucket policy's Deny statement without its Condition, so a TLS-only policy denies all access;
 - a service that moto does not know gets an error in AWS's own form instead of a crash;
 - CloudTrail's LookupEvents, which the cdk CLI calls after a failed deploy, returns no events.
 """
@@ -41,10 +41,10 @@ LOOKUP_EVENTS: Final = "LookupEvents"
 
 
 def moto_app(*, managed_policies: bool) -> ASGIApp:
-    """Return moto's whole server as an ASGI app; imported late because it takes most of a second."""
+    """Return moto's whole server as an ASGI app. moto is imported only here: the import takes most of a second."""
     # moto loads AWS's own managed policies only with this setting.
     os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = str(managed_policies).lower()
-    # Web pages may not call (see the gateway), so moto's CORS headers must not allow it.
+    # Web pages may not call the emulator (see the gateway), so moto's CORS headers must not allow it.
     os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
     from a2wsgi import WSGIMiddleware
 
@@ -61,7 +61,7 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
 
 @cache
 def _dispatcher() -> Any:
-    """Return moto's applications, one per service, created at the first call; their state is the process's anyway."""
+    """Return moto's dispatcher to its applications, one per service. It is made once, since moto's state is global."""
     from moto import server
 
     moto: Any = server  # its documented names are not marked as exports
@@ -69,17 +69,17 @@ def _dispatcher() -> Any:
 
 
 def warm_up(clients: Clients) -> None:
-    """Ask the services that are slow at their first call (IAM reads its managed policies for 2 s) something small."""
-    # The server may be gone before they answer.
+    """Call the services whose first call is slow, with small requests (IAM reads its managed policies for 2 s)."""
+    # The server may have ended before the services answer.
     with contextlib.suppress(BotoCoreError, ClientError):
         clients.get("iam").list_roles(MaxItems=1)
         clients.get("ssm").describe_parameters(MaxResults=1)
 
 
 def issued_key(key_id: str) -> AccessKey | None:
-    """Find the key of this id that IAM's CreateAccessKey or STS gave out; None for one that is not there or not active.
+    """Return the access key with this id that IAM's CreateAccessKey or STS issued; None if it is missing or inactive.
 
-    moto keeps them, so that a key goes with its user, with DeleteAccessKey and with a reset.
+    moto stores these keys: a key disappears with its user, by DeleteAccessKey and when moto is reset.
     """
     from moto.backends import get_backend  # moto loads late
 
@@ -105,7 +105,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
 
 def role_policies(arn: str) -> RolePolicies | None:
-    """Return the policies of a role by its ARN or that of one of its sessions; None for a role that is not there."""
+    """Return the policies of the role with this ARN, or with a session of this ARN; None if there is no such role."""
     from moto.backends import get_backend  # moto loads late
 
     iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
@@ -147,7 +147,7 @@ def knows(service: str, region: str) -> bool:
 
 
 class MotoServices:
-    """The ASGI app for every service that is not ours.
+    """The ASGI app for every service that moto emulates, or that nothing here emulates.
 
     Args:
         moto: moto as an ASGI app, see `moto_app`.
@@ -159,7 +159,7 @@ class MotoServices:
         self._known: dict[str, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; see the module's text for what is not left to moto."""
+        """Answer one request, by moto except for the cases in the module's docstring."""
         headers = Headers(scope=scope)
         body = await read_body(receive)
         signed: CredentialScope | None = scope.get("aws_scope")
@@ -191,7 +191,7 @@ class MotoServices:
         return self._known[signed.service]
 
     async def _bucket_policy(self, bucket: str, scope: Scope, body: bytes, send: Send) -> None:
-        """Handle PUT, GET and DELETE of a bucket policy: the full text is kept here, moto gets what it supports."""
+        """Answer PUT, GET and DELETE of a bucket policy: its full text is kept here, and moto gets what it supports."""
         method = scope["method"]
         forwarded = without_conditional_denies(body) if method == "PUT" else body
         answer = await capture(self._moto, _with_length(scope, forwarded), forwarded)
@@ -206,7 +206,7 @@ class MotoServices:
 
 
 def without_conditional_denies(policy: bytes) -> bytes:
-    """Return the policy without Deny statements that have a Condition; moto is left to reject what is not JSON."""
+    """Return the policy without its Deny statements that have a Condition; a text that is not JSON stays as it is."""
     with contextlib.suppress(ValueError, AttributeError):
         document: dict[str, Any] = json.loads(policy)
         statements = document.get("Statement", [])
@@ -226,10 +226,10 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
 
 
 def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
-    """Answer what of STS is not left to moto; None for the rest.
+    """Return the answer to a request to STS that moto would answer wrongly; None for the requests that moto gets.
 
-    moto knows who signed only for keys that it gave out itself. AssumeRole into another account would open an empty
-    second world in it, and its GetSessionToken and GetFederationToken give out a key that all the world has read.
+    moto's GetCallerIdentity knows only the keys that moto issued. Its AssumeRole into another account would create an
+    empty second account, and its GetSessionToken and GetFederationToken return a fixed key that is public.
     """
     form = parse_qs(body.decode("latin-1") or scope["query_string"].decode("latin-1"))
     action, key = form.get("Action", [""])[0], scope.get("aws_key")
@@ -248,7 +248,7 @@ def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | No
 
 
 def _caller_identity(key: AccessKey) -> Response:
-    """Answer GetCallerIdentity for a key that moto does not know."""
+    """Return the answer of GetCallerIdentity for a key that moto did not issue."""
     members = (("UserId", key.user_id), ("Account", ACCOUNT_ID), ("Arn", key.principal))
     result = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in members)
     xml = (
@@ -260,7 +260,7 @@ def _caller_identity(key: AccessKey) -> Response:
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:
-    """Return the request with a plain length: WSGI cannot read bodies sent in chunks, as both SDKs upload them."""
+    """Return the request's scope with a Content-Length: WSGI cannot read bodies in chunks, as both SDKs upload them."""
     dropped = (b"content-length", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in dropped]
     return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}

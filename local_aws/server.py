@@ -1,4 +1,4 @@
-"""Put the services together and serve them on one port of 127.0.0.1."""
+"""The emulator's server: all emulated services on one port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LOGGER: Final = logging.getLogger(__name__)
 NAME: Final = "lmi-cohost local AWS"
 STATE_FILE: Final = "server.json"
 GRACE_SECONDS: Final = 3
-# Each call that waits (an invocation, a held answer) takes one; they call each other, so there must be plenty.
+# Each waiting call (an invocation, a delayed answer) takes a thread; services call each other, so many are needed.
 THREADS: Final = 200
 HEAD_LIMIT: Final = 65536  # bytes of a request's head; uvicorn's own default is 16 KiB
 
@@ -66,11 +66,11 @@ class LocalAws:
     """The whole emulation on one bound port.
 
     Args:
-        settings: port, folders and region.
-        make_sagemaker: builds the SageMaker part; left out, a SageMaker whose containers are those of local_aws.lmi.
+        settings: the options of the command, such as port, folders and region.
+        make_sagemaker: builds the SageMaker service; None for the one whose containers are those of local_aws.lmi.
 
     Raises:
-        LocalError: the port is in use, or the clock's speed is none.
+        LocalError: the port is in use, or the clock's speed is not valid.
     """
 
     def __init__(self, settings: Settings, make_sagemaker: Callable[..., Any] | None = None) -> None:
@@ -118,10 +118,10 @@ class LocalAws:
         await self.auto_scaling.act_on_alarms(triggers)
 
     def _dependent_rights(self, call: Call) -> list[Dependent]:
-        """Return what DeleteEndpoint needs for an endpoint that is scaled.
+        """Return the rights that DeleteEndpoint needs in addition for an endpoint with a scalable target.
 
-        Text: awslabs/stable-diffusion-aws-extension#161; right: SageMaker developer guide, "Delete endpoints configured
-        for auto scaling".
+        Source of the error text: awslabs/stable-diffusion-aws-extension#161; of the right: SageMaker developer guide,
+        "Delete endpoints configured for auto scaling".
         """
         name = str(call.parameters.get("EndpointName", ""))
         if call.operation != "DeleteEndpoint" or not self.auto_scaling.targets_of(name):
@@ -155,7 +155,7 @@ class LocalAws:
         verifier = Verifier(self.keys, subcommand("env", self.settings.state_dir))
         return Starlette(
             routes=[
-                # Two that take no signature: one names the emulator, the other's address is a secret itself.
+                # Two routes need no signature: the first only names the emulator, the second has a secret address.
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
                 Mount(
@@ -180,12 +180,12 @@ class LocalAws:
             date_header=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
-            # The cdk CLI keeps connections open while it synthesises; one closed under it is an error to it.
+            # The cdk CLI keeps connections open while it synthesises, and fails if the server closes one meanwhile.
             timeout_keep_alive=120,
         )
 
     async def _health(self, request: Request) -> JSONResponse:  # noqa: ARG002 - starlette's signature
-        # For everybody on this machine, so nothing of the user's: no folder, no catalog.
+        # Every user of this machine can read this page, so it names nothing of the user's: no folder, no catalog.
         return JSONResponse(
             {
                 "status": "ok",
@@ -214,13 +214,13 @@ class LocalAws:
             await self.sagemaker.shutdown()
 
     def serve(self, on_ready: Callable[[LocalAws], None] | None = None) -> None:
-        """Serve until SIGINT, SIGTERM or `stop`; `server.json` in the state folder exists as long as it serves.
+        """Serve until SIGINT, SIGTERM or `stop`; `server.json` in the state folder exists as long as the server runs.
 
         Args:
-            on_ready: called once requests are answered.
+            on_ready: called with this server when it begins to answer requests.
 
         Raises:
-            LocalError: a part of it could not start; its own message went to the log.
+            LocalError: a service could not start; the service's own message went to the log.
         """
         self._on_ready = on_ready or _nobody
         previous = _swallow_signals()
@@ -240,7 +240,7 @@ class LocalAws:
             )
 
     def stop(self) -> None:
-        """End `serve` from another thread."""
+        """Make `serve` return; called from another thread."""
         self._server.should_exit = True
 
     def _announce(self) -> None:
@@ -253,24 +253,24 @@ class LocalAws:
 
 
 class _AnnouncingServer(uvicorn.Server):
-    """A uvicorn server that reports when it answers requests."""
+    """A uvicorn server that calls `announce` when it begins to answer requests."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
         self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then announce; not when the start failed."""
+        """Start the server, then call `announce` unless the start failed."""
         await super().startup(sockets)
         if self.started:
             self._announce()
 
 
 def _bind(port: int) -> socket.socket:
-    """Bind the front door before anything is built.
+    """Bind the front door's port, before any service is built.
 
     Raises:
-        LocalError: the port is in use, or not ours to take.
+        LocalError: the port is in use, not permitted to this user, or not from 0 to 65535.
     """
     try:
         return bound_listener(port)
@@ -294,9 +294,9 @@ def _bind(port: int) -> socket.socket:
 
 
 def _swallow_signals() -> dict[int, Any]:
-    """Make SIGINT and SIGTERM harmless outside uvicorn's own handling; returns what was there before.
+    """Ignore SIGINT and SIGTERM outside uvicorn's own handling; returns the previous handlers by signal number.
 
-    uvicorn raises them once more when it has shut down, which would end the process before its clean-up.
+    uvicorn raises both signals once more after its shutdown, which would end the process before its clean-up.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -304,18 +304,18 @@ def _swallow_signals() -> dict[int, Any]:
 
 
 def _remove_own(state: Path) -> None:
-    """Remove `server.json`, unless a later server has written it."""
+    """Remove the file `server.json` at this path, unless a later server has written it."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(state.read_text(encoding="utf-8"))["pid"] == os.getpid():
             state.unlink()
 
 
 def _nobody(_: LocalAws) -> None:
-    """Ignore the call: nobody waits for the server."""
+    """Do nothing: the `on_ready` of a server that nobody waits for."""
 
 
 def _sagemaker(**arguments: Any) -> Any:  # the class is imported when it is needed
-    # Imported here, since tests of the rest do without them.
+    # Imported here, since tests of the other services need neither module.
     from local_aws.lmi.container import Container
     from local_aws.sagemaker.routes import SageMaker
 
@@ -332,9 +332,9 @@ class Settings:
         catalog: the catalog that is to be deployed here; it is checked at the start and named in `server.json`.
         hub_roots: folders `org/name/` of Hugging Face files from which containers take weights.
         region: the region that requests without one belong to.
-        speed: how much faster than real time the clock runs that alarms, cooldowns and schedules go by.
-        managed_policies: whether IAM knows AWS's own managed policies, which the roles of `cdk bootstrap` name. It then
-            takes a second more for its first answer, and again whenever everything is reset.
+        speed: the speed of the clock of alarms, cooldowns and schedules, as a multiple of real time.
+        managed_policies: whether IAM knows AWS's own managed policies, which the roles of `cdk bootstrap` name. Loading
+            them adds a second to IAM's first answer after the start and after each reset.
     """
 
     port: int

@@ -1,4 +1,4 @@
-"""Verify the signature of a request: AWS's Signature Version 4, in the Authorization header or in a presigned query.
+"""Verification of requests' signatures: AWS's Signature Version 4, in the Authorization header or a presigned query.
 
 Source: IAM user guide, "Create a signed AWS API request", and S3's API reference, "Authenticating Requests".
 
@@ -34,16 +34,16 @@ TERMINATOR: Final = "aws4_request"
 SCOPE_PARTS: Final = 5  # KEY/DATE/REGION/SERVICE/aws4_request
 DECLARED_HASH: Final = "x-amz-content-sha256"
 TOKEN: Final = "x-amz-security-token"  # noqa: S105 - a header's name
-# What AWS allows between the date of a signature and the arrival of the request ("Common errors": RequestExpired).
+# The time that AWS allows between a signature's date and the request's arrival ("Common errors": RequestExpired).
 SKEW: Final = timedelta(minutes=15)
 LONGEST_PRESIGNED_S: Final = 604_800
-# The largest body without a declared hash that a service takes: Lambda's code, 50 MB in base64 (Lambda's own limit).
+# The largest body that any service accepts without a declared hash: Lambda's code, 50 MB in base64 (Lambda's limit).
 BODY_LIMIT_BYTES: Final = 70_167_211
 
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """An error's code as the query protocol, the JSON protocols and S3 name it, and its HTTP status."""
+    """An error's code in the query protocol, in the JSON protocols and in S3, and its HTTP status."""
 
     query: str
     json: str
@@ -69,12 +69,12 @@ TOO_LARGE: Final = Code(
 
 
 class NotSignedRight(Exception):  # noqa: N818 - a verdict on a request, not a fault of this program
-    """A request is not let in.
+    """The front door refuses a request: its signature is not valid, or its caller lacks a right.
 
     Args:
-        code: the error's codes.
-        message: for the caller.
-        service: the signing name that the request names, as far as it could be read.
+        code: the error's codes and HTTP status.
+        message: the error's text for the caller.
+        service: the service's signing name in the request's credential scope; None if it could not be read.
     """
 
     def __init__(self, code: Code, message: str, service: str | None = None) -> None:
@@ -85,9 +85,9 @@ class NotSignedRight(Exception):  # noqa: N818 - a verdict on a request, not a f
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """A signature, as its request states it.
+    """The parts of a signature, as its request states them.
 
-    `time` is when it was signed, as the request writes it; `lasts` how long a presigned query is good for, None for a
+    `time` is the time of signing, `YYYYMMDDThhmmssZ`. `lasts` is the validity of a presigned query, None for a
     signature in the Authorization header.
     """
 
@@ -104,7 +104,7 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The signer of a request: the key, and the service and region that it was signed for."""
+    """The signer of a request: the access key, and the service and region that the request was signed for."""
 
     key: AccessKey
     service: str
@@ -112,12 +112,12 @@ class Caller:
 
 
 class Verifier:
-    """Lets in who holds the secret of a key of the table.
+    """The check that each request was signed with the secret of a known access key.
 
     Args:
-        keys: the table.
-        renewal: the command that gives a shell today's keys.
-        now: the time; None stands for the machine's.
+        keys: the table of known access keys.
+        renewal: the command that prints the current keys for a shell; error texts name it.
+        now: returns the current time; None for the machine's clock.
     """
 
     def __init__(self, keys: AccessKeys, renewal: str, now: Callable[[], datetime] | None = None) -> None:
@@ -126,10 +126,10 @@ class Verifier:
         self._hint = f'The keys of this AWS are told by: eval "$({renewal})" (and `unset AWS_PROFILE` for cdk)'
 
     async def verify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:
-        """Find out the caller of a request, and give the `receive` to read its body from.
+        """Return the caller of a request, and the `receive` to read the request's body from.
 
         Raises:
-            NotSignedRight: it is not signed, or not by a holder of the secret, or too long ago.
+            NotSignedRight: the request is not signed, or not with the secret of a known key, or its signature expired.
         """
         headers = _by_name(scope)
         signature = self._read(headers, scope["query_string"])
@@ -250,7 +250,7 @@ def _signature(*, credential: str, headers: str, value: str, **others: Any) -> S
 
 @lru_cache(maxsize=64)
 def _time(text: str) -> datetime | None:
-    """Read a time as signatures write it, `20261201T013000Z`; None for another text."""
+    """Return the time that a signature writes as `20261201T013000Z`; None for a text of another form."""
     try:
         return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -258,7 +258,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _check_headers(signature: Signature, headers: Mapping[str, list[str]]) -> None:
-    """See that the signature covers the host and all that AWS's own headers say, and that all of it came."""
+    """Check that the signature covers the headers `host` and `x-amz-…`, and that all signed headers are there."""
     if "host" not in signature.headers:
         raise NotSignedRight(MISMATCH, "SignedHeaders lacks 'host', which must be signed.")
     unsigned = sorted(name for name in headers if name.startswith("x-amz-") and name not in signature.headers)
@@ -272,7 +272,7 @@ def _check_headers(signature: Signature, headers: Mapping[str, list[str]]) -> No
 
 
 def _declared(signature: Signature, headers: Mapping[str, list[str]]) -> str | None:
-    """Find the body's hash as the caller declares it; None where the body has to be read for it."""
+    """Return the body's hash that the caller declares; None where the hash must be computed from the body."""
     declared = headers.get(DECLARED_HASH)
     if declared is not None:
         return declared[0]
@@ -286,7 +286,7 @@ def _declared(signature: Signature, headers: Mapping[str, list[str]]) -> str | N
 def _canonical_request(scope: Scope, signature: Signature, headers: Mapping[str, list[str]], body_hash: str) -> str:
     path = scope["raw_path"].decode("latin-1")
     if signature.service != "s3":
-        # Every service but S3 takes `..` and `//` out of a path, and encodes once more what the client has encoded.
+        # Every service but S3 removes `..` and `//` from a path, and encodes the client's encoded path once more.
         path = quote(normalize_url_path(path), safe="/~")
     lines = [f"{name}:{','.join(' '.join(value.split()) for value in headers[name])}\n" for name in signature.headers]
     query = _canonical_query(scope["query_string"].decode("latin-1"))
@@ -294,7 +294,7 @@ def _canonical_request(scope: Scope, signature: Signature, headers: Mapping[str,
 
 
 def _canonical_query(text: str) -> str:
-    """Put the parameters in order, encoded as signatures have them, without the signature itself."""
+    """Return a query's parameters sorted and encoded as Signature Version 4 requires, without X-Amz-Signature."""
     pairs = [pair.partition("=")[::2] for pair in text.split("&") if pair]
     encoded = [(_encoded(name), _encoded(value)) for name, value in pairs]
     return "&".join(f"{name}={value}" for name, value in sorted(encoded) if name != "X-Amz-Signature")
@@ -314,7 +314,7 @@ def _signed(request: str, signature: Signature, secret: str) -> str:
 
 @lru_cache(maxsize=256)
 def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Derive the key that a secret becomes for a day, region and service, which most calls have in common."""
+    """Derive the signing key of a secret for a day, region and service; cached, since most calls share these."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -322,7 +322,7 @@ def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
 
 def _by_name(scope: Scope) -> dict[str, list[str]]:
-    """Collect a request's headers: all values of each name, in their order."""
+    """Return a request's headers: all values of each name, in their order."""
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
@@ -347,7 +347,7 @@ async def _read_bounded(receive: Receive) -> bytes:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Make a `receive` that hands out a body that was read, and then whatever comes after it."""
+    """Return an ASGI `receive` that delivers `body`, which was read before, and then the messages that follow it."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

@@ -1,1 +1,1 @@
-"""Code that all services share; it imports none of them."""
+"""Code that all emulated services share; it imports none of these services."""

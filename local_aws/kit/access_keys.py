@@ -1,7 +1,7 @@
 """The table of access keys that the front door accepts, each with its secret and its principal.
 
-AWS has the same kinds (IAM user guide, "Managing access keys" and "Temporary security credentials"): `AKIA…` for users,
-without expiry; `ASIA…` for assumed roles, together with a session token.
+The keys are of AWS's two kinds (IAM user guide, "Managing access keys" and "Temporary security credentials"): `AKIA…`
+for users, without expiry; `ASIA…` for assumed roles, together with a session token.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class AccessKey:
     """One access key.
 
     Args:
-        key_id: 20 capitals and digits.
-        secret: what signatures are made with.
-        principal: ARN of the user or of the assumed role that signs with it.
-        user_id: UserId in the answer of GetCallerIdentity; None if moto issued the key and returns it.
-        token: the session token that must come with it; None for a user's key.
-        expires: when it ends; None for never.
+        key_id: the key's id, 20 capitals and digits.
+        secret: the secret that signatures are computed with.
+        principal: ARN of the user or of the assumed role that signs with the key.
+        user_id: UserId in the answer of GetCallerIdentity; None if moto issued the key and answers for it.
+        token: the session token that each request with the key must carry; None for a user's key.
+        expires: the time from which the key is refused; None for a key that does not expire.
     """
 
     key_id: str
@@ -57,7 +57,7 @@ class AccessKey:
     expires: datetime | None = None
 
     def environment(self) -> dict[str, str]:
-        """Name the variables that an SDK reads the key from; a token of another key is put out of the way."""
+        """Return the environment variables of the key; a key without a session token empties that variable."""
         return {
             "AWS_ACCESS_KEY_ID": self.key_id,
             "AWS_SECRET_ACCESS_KEY": self.secret,
@@ -66,7 +66,7 @@ class AccessKey:
 
 
 class AccessKeys:
-    """All keys that are taken: the emulation's own, the user's, those of roles, and those that IAM and STS gave out.
+    """All accepted access keys: the emulation's own, the user's, those of roles, and those that IAM and STS issued.
 
     Args:
         user: the key of the user who started the server; None for no key.
@@ -81,12 +81,12 @@ class AccessKeys:
         self._lock = threading.Lock()
 
     def find(self, key_id: str) -> AccessKey | None:
-        """Find the key of this id; None if it does not exist (any more)."""
+        """Return the access key with this id; None if there is no such key, or no longer."""
         key = self._keys.get(key_id)
         return self._issued(key_id) if key is None and self._issued is not None else key
 
     def for_role(self, role_arn: str, session: str) -> AccessKey:
-        """Give the key of a service that has taken a role, the same one for the same session; it ends with the server.
+        """Return the key of a service's session of a role: the same key for the same session, until the server ends.
 
         Args:
             role_arn: `arn:aws:iam::ACCOUNT:role/NAME`, perhaps with a path before the name.
@@ -100,12 +100,12 @@ class AccessKeys:
 
 
 def user_key(state_dir: Path) -> AccessKey:
-    """Read the user's key of a state folder, or make it and keep it in a file of its owner's alone.
+    """Return the user's key that a state folder holds, or make one and save it in a file that only its owner can read.
 
-    A file that other users can access is replaced, together with its key.
+    A key file that other users can access is replaced by one with a new key.
 
     Raises:
-        LocalError: the file cannot be written.
+        LocalError: the key file cannot be written.
     """
     with contextlib.suppress(LocalError, FileNotFoundError):
         found = (state_dir / KEY_FILE).lstat()
@@ -145,5 +145,5 @@ def _role_key(role_arn: str, session: str) -> AccessKey:
 
 
 def _new_id(kind: str) -> str:
-    """Make an id that moto finds in a signature: 20 capitals and digits."""
+    """Make the id of an access key, in a form that moto recognizes in a signature: 20 capitals and digits."""
     return kind + secrets.token_hex(8).upper()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 HOST: Final = "127.0.0.1"
-# moto's account for every access key that it has not made itself; all state lies in this one account.
+# moto uses this account for every access key that moto did not issue; all state is in this one account.
 ACCOUNT_ID: Final = "123456789012"
 DEFAULT_REGION: Final = "us-east-1"
 PARTITION: Final = "aws"
@@ -15,7 +15,7 @@ PARTITION: Final = "aws"
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """The account and region of this SageMaker; builds the ARNs and console addresses in answers."""
+    """The emulated account and region; builds the ARNs and console addresses in SageMaker's answers."""
 
     account_id: str
     region: str
@@ -30,7 +30,7 @@ class Account:
 
     @property
     def arn_prefix(self) -> str:
-        """Return the prefix of every ARN of the service."""
+        """Return the prefix of every ARN of SageMaker, `arn:PARTITION:sagemaker:REGION:ACCOUNT`."""
         return f"arn:{self.partition}:sagemaker:{self.region}:{self.account_id}"
 
     def log_group_arn(self, group: str) -> str:
@@ -38,7 +38,7 @@ class Account:
         return f"arn:{self.partition}:logs:{self.region}:{self.account_id}:log-group:{group}"
 
     def log_group_page(self, group: str) -> str:
-        """Return the console's page of a log group, in the form of ModelError's message."""
+        """Return the address of a log group's page in the AWS console, in the form of ModelError's message."""
         return (
             f"https://{self.region}.console.aws.amazon.com/cloudwatch/home"
             f"?region={self.region}#logEventViewer:group={group}"
@@ -46,14 +46,16 @@ class Account:
 
 
 def bound_listener(port: int, host: str = HOST, *, backlog: int | None = None) -> socket.socket:
-    """Bind a TCP socket for a server; 0 takes a free port. With a backlog it listens from here on: callers wait.
+    """Bind a TCP socket for a server; port 0 takes a free port. With a backlog the socket listens at once.
+
+    Callers that connect before the server accepts connections then wait instead of being refused.
 
     Raises:
-        OSError: the address is in use, or not ours to take.
+        OSError: the address is in use, or not permitted to this user.
         OverflowError: the port is not from 0 to 65535.
     """
-    # With the protocol named, asyncio turns Nagle's algorithm off for each connection; without, every answer that
-    # is written in two parts waits some 40 ms for the client's delayed acknowledgement.
+    # asyncio turns Nagle's algorithm off only for a socket that names its protocol. With Nagle's algorithm, every
+    # answer that is written in two parts waits some 40 ms for the client's delayed acknowledgement.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -67,10 +69,10 @@ def bound_listener(port: int, host: str = HOST, *, backlog: int | None = None) -
 
 
 def log_group(endpoint_name: str) -> str:
-    """Return the log group of an endpoint's containers."""
+    """Return the name of the log group of an endpoint's containers."""
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"
 
 
 def component_log_group(component_name: str) -> str:
-    """Return the log group of an inference component's containers."""
+    """Return the name of the log group of an inference component's containers."""
     return f"/aws/sagemaker/InferenceComponents/{component_name}"

@@ -1,7 +1,8 @@
 """The interface between CloudWatch's alarms and the service that carries out their actions.
 
 CloudWatch evaluates alarms but does not know scaling policies; Application Auto Scaling has policies but knows only the
-names of alarms. The server passes each service a function of the other, of one of the two types below.
+names of alarms. The server gives CloudWatch an `AlarmActions` of Application Auto Scaling, and Application Auto Scaling
+an `AlarmsInAlarm` of CloudWatch.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmTrigger:
-    """One action of an alarm that is to be carried out now, with the facts that the action may depend on.
+    """One action of an alarm that is due now, with the facts that the action may depend on.
 
-    CloudWatch triggers a scaling policy when the alarm enters a state that names it, and again each minute while the
-    state lasts (CloudWatch user guide: "Alarm actions").
+    CloudWatch triggers a scaling policy when the alarm enters a state whose actions include the policy, and again each
+    minute while the state lasts (CloudWatch user guide: "Alarm actions").
 
     Args:
-        action: the ARN that the alarm names, e.g. a scaling policy's.
+        action: the ARN in the alarm's list of actions, e.g. a scaling policy's.
         alarm: the alarm's name.
-        state: its state, e.g. ALARM.
-        values: the values that were evaluated, the newest last; none where only missing data decided.
+        state: the alarm's state, e.g. ALARM.
+        values: the evaluated values of the metric, the newest last; empty if only missing data decided.
         threshold: the alarm's threshold.
-        comparison: its ComparisonOperator, e.g. GreaterThanThreshold.
+        comparison: the alarm's ComparisonOperator, e.g. GreaterThanThreshold.
         evaluated_s: the length in seconds of all evaluated periods together.
     """
 
@@ -40,19 +41,22 @@ class AlarmTrigger:
 
     @property
     def watches_above(self) -> bool:
-        """True for an alarm that goes off by values above its threshold, not below."""
+        """True for an alarm that enters ALARM by values above its threshold, not below."""
         return self.comparison.startswith("Greater")
 
 
 class AlarmActions(Protocol):
-    """Carries out what alarms triggered at one time; actions of other services are passed over."""
+    """The function that carries out the actions of alarms that triggered at one time.
+
+    It ignores actions that belong to other services.
+    """
 
     async def __call__(self, triggers: Sequence[AlarmTrigger], /) -> None:
-        """Carry out the actions."""
+        """Carry out the actions of these triggers."""
 
 
 class AlarmsInAlarm(Protocol):
-    """Looks alarms up by their names."""
+    """The function that finds which alarms are in the state ALARM."""
 
     def __call__(self, names: Iterable[str], /) -> list[str]:
-        """List those of the named alarms that are in the state ALARM now."""
+        """Return the names of the named alarms that are in the state ALARM now."""

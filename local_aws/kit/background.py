@@ -1,4 +1,4 @@
-"""Work outside of requests: tasks that outlive the request that started them, and loops that run when work is due."""
+"""Work outside of requests: tasks that outlive the request that started them, and loops that run due work."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _logger = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """Run coroutines in the background, and cancel them all at the end."""
+    """A set of coroutines that run in the background and are cancelled together at the end."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, work: Coroutine[None, None, None]) -> None:
-        """Run a coroutine; an exception that it does not handle goes to the log."""
+        """Start a coroutine in the background; an exception that the coroutine raises goes to the log."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
 
     async def give_up(self) -> None:
-        """Cancel all running tasks and wait until they have cleaned up after themselves."""
+        """Cancel all running coroutines and wait until each has ended."""
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -47,16 +47,16 @@ _PAUSE_AFTER_FAULT_S: Final = 1.0
 
 
 class DueLoop:
-    """Runs one piece of work whenever it is due by the emulation's clock, and whenever it is woken.
+    """A loop that runs one function whenever its work is due by the emulation's clock, and whenever `wake` is called.
 
-    An exception of the work is logged, and the loop continues after a pause.
+    An exception of the function is logged, and the loop continues after a pause.
 
     Args:
-        name: the service's, for the log.
-        clock: the clock of due times; the loop recalculates its wait when the speed changes.
-        next_due: returns the clock's time at which the work is due next; None for not before the loop is woken.
-        work: does the due work, if any.
-        pause_s: the pause after a fault.
+        name: the service's name, for the log.
+        clock: the emulation's clock; the loop recalculates its wait when the clock's speed changes.
+        next_due: returns the clock's time, in seconds, at which work is due next; None for not before `wake`.
+        work: the function; it does the work that is due, if any.
+        pause_s: the pause after an exception, in seconds of real time.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class DueLoop:
         clock.on_change(self.wake)
 
     def wake(self) -> None:
-        """Run the work once more, soon, because something has changed."""
+        """Make the loop run its function soon, because the state that the work depends on has changed."""
         self._woken.set()
 
     def start(self) -> None:
-        """Start the loop. Call it once, in the event loop that it is to run in."""
+        """Start the loop. Call this method once, in the event loop that the work is to run in."""
         self._tasks.begin(self._run())
 
     async def stop(self) -> None:
@@ -95,7 +95,7 @@ class DueLoop:
             try:
                 await self._work()
             except BotoCoreError as fault:
-                # Mostly the front door, which closes before this ends.
+                # The usual reason at shutdown: the front door closes before this loop ends.
                 _logger.info("%s could not reach a service: %s", self._name, fault)
                 await asyncio.sleep(self._pause_s)
             except Exception:
@@ -103,7 +103,7 @@ class DueLoop:
                 await asyncio.sleep(self._pause_s)
 
     async def _wait(self) -> None:
-        """Wait until the work is due, or until the loop is woken."""
+        """Wait until the work is due, or until `wake` is called."""
         due = self._next_due()
         wait_s = None if due is None else max(self._clock.real(due - self._clock.now()), _SHORTEST_WAIT_S)
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""boto3 clients of the emulated services, and the threads that blocking calls run in."""
+"""boto3 clients of the emulated services, and the threads that their blocking calls run in."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
     Service = Literal["s3", "iam", "logs", "cloudwatch", "sagemaker", "sns", "application-autoscaling"]
 
-# A call on this machine that takes longer than the longest Lambda (15 minutes) will not come back.
+# A call that takes longer than the longest Lambda function (15 minutes) will never be answered.
 READ_TIMEOUT_SECONDS: Final = 960
 _BUILDING: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Make boto3 clients of the emulator for blocking code, and keep one per service and region.
+    """A cache of boto3 clients of the emulator for blocking code, one per service, region and access key.
 
-    They wait as long as a user's own call may take, and never repeat a call.
+    A client waits for an answer up to `READ_TIMEOUT_SECONDS`, and never repeats a call.
 
     Args:
         endpoint_url: returns the emulator's URL; called late, since a free port is known only after the start.
@@ -48,15 +48,15 @@ class Clients:
     _cached: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Bind the cache to this instance, so that two emulators in one process never share a client."""
+        """Create the cache for this instance alone, so that two emulators in one process never share a client."""
         object.__setattr__(self, "_cached", functools.lru_cache(maxsize=None)(self._make))
 
     def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # one factory for all services
-        """Return the client of `service`, e.g. `"s3"`."""
+        """Return the client of `service`, e.g. `"s3"`, whose calls are signed with the emulation's own key."""
         return self._cached(service, region)
 
     def signed_by(self, key: AccessKey, service: str, region: str = DEFAULT_REGION) -> Any:  # as `get`
-        """Return the client of `service` whose calls are signed with a role's key, so that the role's rights hold."""
+        """Return the client of `service` whose calls are signed with a role's key: the role's policies apply."""
         return self._cached(service, region, key)
 
     def _make(self, service: str, region: str, key: AccessKey | None = None) -> Any:
@@ -72,14 +72,14 @@ class Clients:
 def make_client(
     service: str, region: str, *, endpoint_url: str, config: Config, key: AccessKey | None = None
 ) -> Any:  # one type a service
-    """Make a client of the emulator; a lock guards it, since one session must not build clients in several threads.
+    """Make a boto3 client of the emulator, under a lock: a session must not build clients in several threads at once.
 
     Args:
-        service: botocore's name of it.
-        region: the region of its calls.
-        endpoint_url: the emulator's address.
+        service: botocore's name of the service.
+        region: the region of the client's calls.
+        endpoint_url: the emulator's URL.
         config: botocore's settings.
-        key: the access key that signs; None means the emulator's own.
+        key: the access key that signs the calls; None for the emulation's own.
     """
     signer = {} if key is None else _signer(key)
     with _BUILDING:
@@ -97,7 +97,7 @@ def _signer(key: AccessKey) -> dict[str, str | None]:
 
 @functools.cache
 def _session(region: str) -> boto3.Session:
-    """Return the one session of a region: it keeps the services' models and endpoints, which take long to read."""
+    """Return the one session of a region. It caches the services' models and endpoints, which take long to read."""
     return boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
 
 
@@ -107,23 +107,23 @@ T = TypeVar("T")
 _THREADS = 16
 _ENDPOINT_TIMEOUTS_S = 10
 
-# SageMaker names the session of an execution role so (CloudTrail's records of it).
+# The name that SageMaker gives to its sessions of an execution role, as CloudTrail records them.
 _SESSION = "SageMaker"
 
 MARK = "lmi-cohost-part"
-"""Marks calls of the emulated services themselves in the User-Agent."""
+"""Text in the User-Agent of calls that the emulated services make themselves."""
 
 
 class ServiceClients:
-    """Call the other emulated services from async code: one client per service, blocking calls in separate threads.
+    """The boto3 clients with which async code of one service calls the other emulated services, and their threads.
 
-    The threads are not the event loop's default ones: the other services may be served from those in this very
-    process, and calls waiting for answers would then keep the answers from being made.
+    Blocking calls have threads of their own, not the event loop's default ones: the services that are called may run
+    in the default threads of this process, and calls that wait there would leave no thread to answer them.
 
     Args:
         endpoint_url: returns the emulator's URL; called when the first client is built.
         region: the region of all clients.
-        keys: makes the access keys of execution roles; None: keys that the gateway does not accept.
+        keys: makes the access keys of execution roles; None for keys that the gateway does not accept.
     """
 
     def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:
@@ -134,52 +134,52 @@ class ServiceClients:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
 
     def s3(self, role: str | None = None) -> S3Client:
-        """Return the client of the emulated S3. Call it inside `run`: the first call builds it.
+        """Return the client of the emulated S3. Call this method inside `run`: the first call builds the client.
 
         Args:
-            role: the ARN of the execution role that signs; None for the emulation itself.
+            role: the ARN of the execution role that signs the client's calls; None for the emulation's own key.
         """
         client: S3Client = self._client("s3", role)
         return client
 
     def iam(self) -> IAMClient:
-        """Return the client of the emulated IAM; as `s3`."""
+        """Return the client of the emulated IAM; used like `s3`."""
         client: IAMClient = self._client("iam")
         return client
 
     def logs(self) -> CloudWatchLogsClient:
-        """Return the client of the emulated CloudWatch Logs; as `s3`."""
+        """Return the client of the emulated CloudWatch Logs; used like `s3`."""
         client: CloudWatchLogsClient = self._client("logs")
         return client
 
     def cloudwatch(self, role: str | None = None) -> CloudWatchClient:
-        """Return the client of the emulated CloudWatch; as `s3`."""
+        """Return the client of the emulated CloudWatch; used like `s3`."""
         client: CloudWatchClient = self._client("cloudwatch", role)
         return client
 
     def sagemaker(self) -> SageMakerClient:
-        """Return the client of the emulated SageMaker; as `s3`."""
+        """Return the client of the emulated SageMaker; used like `s3`."""
         client: SageMakerClient = self._client("sagemaker")
         return client
 
     def auto_scaling(self) -> Any:  # its type stubs are not installed
-        """Return the client of the emulated Application Auto Scaling; as `s3`."""
+        """Return the client of the emulated Application Auto Scaling; used like `s3`."""
         return self._client("application-autoscaling")
 
     def sns(self) -> Any:  # its type stubs are not installed
-        """Return the client of the emulated SNS; as `s3`."""
+        """Return the client of the emulated SNS; used like `s3`."""
         return self._client("sns")
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking function in one of the threads."""
+        """Run a blocking function in one of this object's threads; returns the function's result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def container_environment(self, role: str | None) -> dict[str, str]:
-        """Return the variables that let a container call the other services as its execution role.
+        """Return the environment variables with which a container calls the other services as its execution role.
 
         Args:
-            role: the execution role's ARN; None where there is none, and the container gets empty keys.
+            role: the execution role's ARN; None for a container without a role, which gets empty keys.
         """
         none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
         return {

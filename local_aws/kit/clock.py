@@ -1,7 +1,7 @@
-"""The emulation's clock: the machine's own, or a faster one, so that a test's minute is a second.
+"""The emulation's clock, which can run faster than real time, so that a minute passes in a test's second.
 
-Periods, cooldowns, idle times and schedules use it, and their expressions are checked here. The times in answers
-(activities, alarms) are the machine's.
+Periods, cooldowns, idle times and schedules go by this clock, and schedules' expressions are checked here. The times
+in answers (of activities and alarms) are the machine's.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ if TYPE_CHECKING:
 
 
 PATH: Final = "/_cohost/clock"
-# More makes a minute shorter than the calls that evaluating it takes.
+# At a higher speed, a minute of the clock is shorter than the calls that evaluate alarms each minute.
 _FASTEST: Final = 3600
 _EXAMPLE: Final = 'send {"speed": 60}'
 
 
 class Clock:
-    """Seconds since 1970, `speed` of them a second of this machine; the two agree at the start.
+    """The emulation's clock, in seconds since 1970; `speed` of its seconds pass in one second of the machine's clock.
+
+    Both clocks show the same time when this one is created.
 
     Args:
         speed: more than 0, at most 3600.
-        machine: the machine's clock.
+        machine: returns the machine's time, in seconds since 1970.
 
     Raises:
-        LocalError: the speed is none.
+        LocalError: the speed is not a number in this range.
     """
 
     def __init__(self, speed: float = 1, machine: Callable[[], float] = time.time) -> None:
@@ -51,26 +53,26 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """Its speed as a multiple of the machine's clock."""
+        """The clock's speed as a multiple of the machine's."""
         return self._stretches[-1][2]
 
     def set_speed(self, speed: float) -> None:
-        """Run at another speed from now on; its time does not jump. Raises as the constructor does."""
+        """Change the clock's speed from now on; the clock's time does not jump. Raises as the constructor does."""
         checked, machine = _checked(speed), self._machine()
         self._stretches.append((machine, self.at(machine), checked))
         for listener in self._listeners:
             listener()
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have something called when the speed has changed."""
+        """Register a function that is called whenever the clock's speed has changed."""
         self._listeners.append(listener)
 
     def now(self) -> float:
-        """Return the clock's time."""
+        """Return the clock's time, in seconds since 1970."""
         return self.at(self._machine())
 
     def at(self, machine: float) -> float:
-        """Return this clock's time at a time of the machine's, past or to come."""
+        """Return this clock's time at a time of the machine's clock, past or future; both in seconds since 1970."""
         index = bisect.bisect_right(self._stretches, machine, key=lambda stretch: stretch[0]) - 1
         if index < 0:
             return machine
@@ -78,11 +80,11 @@ class Clock:
         return showed + (machine - began) * speed
 
     def real(self, seconds: float) -> float:
-        """Convert a length of time to seconds of the machine."""
+        """Convert a duration in seconds of this clock to seconds of the machine's clock."""
         return seconds / self.speed
 
     async def answer(self, request: Request) -> Response:
-        """Answer the page `/_cohost/clock`: GET answers with speed and time, PUT of `{"speed": n}` sets the speed."""
+        """Answer a request for `/_cohost/clock`: GET returns speed and time, PUT of `{"speed": n}` sets the speed."""
         if request.method == "PUT":
             try:
                 self.set_speed(_wanted(await request.body()))
@@ -117,7 +119,7 @@ def check_schedule(expression: str, timezone: str) -> None:
     """Check the expression and the time zone of a schedule or scheduled action.
 
     Raises:
-        ValidationException: the services would reject one of them.
+        ValidationException: the expression or the time zone is one that the service would reject.
     """
     try:
         check_expression(expression)

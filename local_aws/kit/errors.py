@@ -1,11 +1,11 @@
-"""Errors of AWS services, as exceptions with their code, status and further members.
+"""Errors of AWS services, as exceptions with the error's code, HTTP status and further members.
 
 ServiceFault
 ├── ValidationException, SerializationException, UnknownOperationException
 └── InternalFailure
 
 `not_emulated` returns the text for a feature of AWS that the emulation does not support.
-The errors of one service only are in its own errors.py.
+Errors that only one service returns are in the errors.py of that service.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ServiceFault(Exception):  # noqa: N818 - its children bear the names that AWS gives them
-    """An error answer: `code` is what boto3 reports as the error's code, `members` are further fields of the body."""
+    """An error answer: `code` is the error's code in boto3's ClientError, `members` are further fields of the body."""
 
     code: ClassVar[str] = "InternalFailure"
     status: ClassVar[int] = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -37,14 +37,14 @@ class ValidationException(ServiceFault):
 
 
 class SerializationException(ServiceFault):
-    """A body is not JSON, or a value is of another JSON type than the operation takes."""
+    """A request's body is not JSON, or a value in it has another JSON type than the operation takes."""
 
     code = "SerializationException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class UnknownOperationException(ServiceFault):
-    """The operation is not one of the service, or not part of this emulation."""
+    """The service has no such operation, or this emulation does not support the operation."""
 
     code = "UnknownOperationException"
     status = HTTPStatus.BAD_REQUEST
@@ -58,6 +58,6 @@ class InternalFailure(ServiceFault):
 
 
 def not_emulated(feature: str, service: str, *, allowed: str = "", fix: str = "") -> str:
-    """Return the text of a rejection that AWS would not make: silently ignoring the feature would be misleading."""
+    """Return the error text for a feature that AWS has and the emulation lacks; ignoring the feature would mislead."""
     text = f"{feature}: not part of this emulation of {service}"
     return text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")

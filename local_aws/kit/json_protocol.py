@@ -1,6 +1,6 @@
 """AWS's JSON protocols: read a request, run its operation, write the answer or the error.
 
-AWS: "AWS JSON 1.1 protocol" and "AWS restJson1 protocol" of Smithy. Timestamps are epoch seconds, errors carry
+Source: Smithy, "AWS JSON 1.1 protocol" and "AWS restJson1 protocol". Timestamps are seconds since 1970. Errors have
 their type in a header, and control plane errors in `__type` as well.
 """
 
@@ -39,13 +39,13 @@ def request_id() -> str:
 
 
 def control_answer(members: dict[str, Any] | None) -> Response:
-    """Answer with a control plane operation's output; None: the operation has no output, and the body is empty."""
+    """Return the answer with the output of a control plane operation; None, for no output, makes an empty body."""
     body = b"" if members is None else json.dumps(members, default=_encode).encode()
     return Response(body, media_type=JSON_1_1, headers={"x-amzn-RequestId": request_id()})
 
 
 def control_fault(fault: ServiceFault) -> Response:
-    """Answer with a control plane error, in the form that boto3 turns into ClientError and its typed subclasses."""
+    """Return the answer for a control plane error, in the form that boto3 reads as ClientError or a subclass of it."""
     body = {"__type": fault.code, "Message": fault.message, "message": fault.message, **fault.members}
     return Response(
         json.dumps(body),
@@ -56,7 +56,10 @@ def control_fault(fault: ServiceFault) -> Response:
 
 
 def runtime_fault(fault: ServiceFault, identity: str) -> Response:
-    """Answer with a runtime error, in the form that boto3 turns into ValidationError, ModelError and the like."""
+    """Return the answer for an error of SageMaker Runtime, in the form that boto3 reads as e.g. ModelError.
+
+    `identity` is the request's id.
+    """
     headers = {"x-amzn-RequestId": identity}
     if fault.code:
         headers["x-amzn-ErrorType"] = fault.code
@@ -74,12 +77,12 @@ _logger = logging.getLogger(__name__)
 
 
 class ControlPlane:
-    """Answers the requests of a service that speaks AWS JSON 1.1.
+    """The control plane of one service that speaks AWS JSON 1.1.
 
     Args:
-        operations: those that the emulation has, by name.
+        operations: the functions of the operations that the emulation supports, by the operation's name.
         service: botocore's name of the service.
-        title: the service's name in texts.
+        title: the service's name in error texts.
     """
 
     def __init__(self, operations: Mapping[str, Operation], *, service: str, title: str) -> None:
@@ -88,7 +91,7 @@ class ControlPlane:
         self._title = title
 
     async def answer(self, request: Request) -> Response:
-        """Answer `POST /`, whatever happens."""
+        """Run the operation of a `POST /` and return its answer; every exception becomes an error answer."""
         try:
             prefix = f"{service_model(self._service).metadata['targetPrefix']}."
             operation = request.headers.get("x-amz-target", "").removeprefix(prefix)
@@ -108,10 +111,10 @@ class ControlPlane:
 
 
 def read_members(body: bytes) -> dict[str, Any]:
-    """Read the members of a request from its body; an empty body has none.
+    """Return the members of a request's JSON body; an empty body has no members.
 
     Raises:
-        SerializationException: the body is no JSON object.
+        SerializationException: the body is not a JSON object.
     """
     try:
         members = json.loads(body or b"{}")

@@ -1,6 +1,6 @@
 """The named resources of an account: found by name or ARN, filtered, sorted, paged and tagged.
 
-Names are unique without regard to letter case and ARNs are in lower case, but the case given is kept (AWS API
+Names are unique regardless of letter case and ARNs are in lower case, but a resource keeps its name as given (AWS API
 reference: CreateEndpoint, EndpointName).
 """
 
@@ -30,11 +30,11 @@ class Resource:
 
     @property
     def modified(self) -> datetime:
-        """The time of the last change; of the creation, for a resource that cannot change."""
+        """The time of the resource's last change; for a resource that cannot change, the time of its creation."""
         return self.created
 
     def summary(self, noun: str) -> dict[str, Any]:
-        """Return the members that every answer about the resource has; `noun` begins their names."""
+        """Return the members that every answer about the resource has; their names begin with `noun`, e.g. Endpoint."""
         return {f"{noun}Name": self.name, f"{noun}Arn": self.arn, "CreationTime": self.created}
 
 
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class Collection(Generic[R]):
-    """Hold all resources of one kind, which is `noun` in the service's texts and `arn_part` in its ARNs."""
+    """All resources of one kind; `noun` is the kind's name in error texts, `arn_part` its name in ARNs."""
 
     def __init__(self, noun: str, arn_prefix: str, arn_part: str) -> None:
         self._noun = noun
@@ -50,48 +50,48 @@ class Collection(Generic[R]):
         self._by_arn: dict[str, R] = {}
 
     def __iter__(self) -> Iterator[R]:
-        """Iterate over a copy, so that resources may be added and removed meanwhile."""
+        """Iterate over a copy of the resources, so that some may be added or removed meanwhile."""
         return iter(list(self._by_arn.values()))
 
     def arn(self, name: str) -> str:
-        """Return the ARN that a resource of that name has, existing or not."""
+        """Return the ARN that a resource of this name has or would have."""
         return self._arn_start + name.lower()
 
     def check_free(self, name: str) -> None:
-        """Raise ValidationException if there is a resource of that name."""
+        """Raise ValidationException if a resource of this name exists."""
         if self.arn(name) in self._by_arn:
             raise ValidationException(f'Cannot create already existing {self._noun} "{self.arn(name)}".')
 
     def add(self, resource: R) -> None:
-        """Add a resource; raises as `check_free` does."""
+        """Add a resource; raises ValidationException if its name is taken."""
         self.check_free(resource.name)
         self._by_arn[resource.arn] = resource
 
     def get(self, name: str) -> R:
-        """Return the resource of that name; raises ValidationException if there is none."""
+        """Return the resource of this name in any letter case; raises ValidationException if there is none."""
         if (resource := self._by_arn.get(self.arn(name))) is None:
             raise ValidationException(f'Could not find {self._noun} "{self.arn(name)}".')
         return resource
 
     def find(self, name: str) -> R | None:
-        """Return the resource of exactly that name, in letter case too; None if there is none."""
+        """Return the resource of exactly this name, in the same letter case; None if there is none."""
         resource = self._by_arn.get(self._arn_start + name.lower())
         return resource if resource is not None and resource.name == name else None
 
     def by_arn(self, arn: str) -> R | None:
-        """Return the resource of that ARN; None if there is none."""
+        """Return the resource of this ARN; None if there is none."""
         return self._by_arn.get(arn)
 
     def remove(self, name: str) -> None:
-        """Remove a resource; raises as `get` does."""
+        """Remove the resource of this name; raises ValidationException if there is none."""
         del self._by_arn[self.get(name).arn]
 
 
 def tags_of(request: dict[str, Any]) -> dict[str, str]:
-    """Read a request's list of tags as a map.
+    """Return the tags of a request as values by key.
 
     Raises:
-        ValidationException: a key is given twice.
+        ValidationException: the request has the same tag key twice.
     """
     tags = request.get("Tags") or []
     keys = [tag["Key"] for tag in tags]
@@ -116,10 +116,12 @@ _FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
 
 
 def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict[str, str]]:
-    """Return the resources of a List request, and `{"NextToken": …}` if more follow.
+    """Return the page of resources that a List request asks for, and `{"NextToken": …}` if more pages follow.
+
+    The request's filters, SortBy, SortOrder, MaxResults and NextToken apply.
 
     Raises:
-        ValidationException: the token is not one of an earlier answer.
+        ValidationException: the NextToken is not one of an earlier answer.
     """
     tests = [(test, request[name]) for name, test in _FILTERS.items() if request.get(name) is not None]
     kept = [resource for resource in resources if all(test(resource, wanted) for test, wanted in tests)]
@@ -155,13 +157,13 @@ _MOST_TAGS = 50
 
 
 class Tags:
-    """Add, list and delete the tags of resources."""
+    """The operations AddTags, ListTags and DeleteTags, for the resources of the given collections."""
 
     def __init__(self, collections: Sequence[Collection[Any]]) -> None:
         self._collections = collections
 
     async def add(self, request: dict[str, Any]) -> dict[str, Any]:
-        """AddTags."""
+        """Answer AddTags."""
         resource = self._resource(request["ResourceArn"])
         tags = {**resource.tags, **tags_of(request)}
         if len(tags) > _MOST_TAGS:
@@ -172,11 +174,11 @@ class Tags:
         return {"Tags": _listed(tags)}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListTags. One answer holds all tags, since a resource cannot have more than fit."""
+        """Answer ListTags, without pages: a resource has 50 tags at most, and one answer holds them all."""
         return {"Tags": _listed(self._resource(request["ResourceArn"]).tags)}
 
     async def delete(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteTags."""
+        """Answer DeleteTags."""
         resource = self._resource(request["ResourceArn"])
         resource.tags = {key: value for key, value in resource.tags.items() if key not in request["TagKeys"]}
         return {}

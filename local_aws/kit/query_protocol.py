@@ -1,8 +1,8 @@
-"""The AWS query protocol of any service, driven by its service description as botocore ships it.
+"""The AWS query protocol of any service, driven by botocore's model of the service.
 
-A request is a form: `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the output shape.
-Both directions follow the shapes, so an action needs no specific code here
-(smithy.io: "AWS query protocol").
+A request is a form, e.g. `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the operation's output
+shape (botocore's type description). Requests and answers follow the shapes, so no action needs code of its own here.
+Source: smithy.io, "AWS query protocol".
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class QueryError(Exception):
-    """A request that is rejected.
+    """The rejection of a request by a service that speaks the query protocol.
 
     Args:
         code: the error code of the query protocol, e.g. `AlreadyExistsException`.
-        message: the text, in the service's own words where a client compares it.
+        message: the error's text; AWS's own text where a client compares it.
         status: HTTP status.
     """
 
@@ -38,7 +38,7 @@ class QueryError(Exception):
 
 
 class QueryProtocol:
-    """Reads the requests and writes the answers of one service.
+    """The reader of requests and writer of answers of one service that speaks the query protocol.
 
     Args:
         service: botocore's name of the service, e.g. `cloudformation`.
@@ -50,13 +50,14 @@ class QueryProtocol:
         self._title = title
 
     def parse_request(self, body: bytes) -> tuple[str, dict[str, Any]]:
-        """Read a form body into the action's name and its typed input.
+        """Return the action's name and its typed parameters from a form body.
 
-        Keys that the service description lacks are left out: a newer SDK may send what this botocore does not know.
+        Parameters that botocore's model lacks are left out: a newer SDK may send parameters that this botocore does
+        not know.
 
         Raises:
-            QueryError: `InvalidAction` for no action, or one that the service does not have; `ValidationError` for a
-                required value that is missing, or one that does not have its shape's type.
+            QueryError: `InvalidAction` if the action is missing, or unknown to the service; `ValidationError` if a
+                required parameter is missing, or a value is not of its parameter's type.
         """
         form = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))
         action = form.pop("Action", "")
@@ -73,7 +74,7 @@ class QueryProtocol:
         return action, arguments
 
     def render_response(self, action: str, result: dict[str, Any]) -> bytes:
-        """Write the XML answer of `action`; keys that its output shape does not have are an error of the caller."""
+        """Return the XML answer of `action`; raises KeyError if `result` has a key that the action's output lacks."""
         root = Element(f"{action}Response", xmlns=self._namespace)
         shape = self._operation(action).output_shape
         if shape is not None:
@@ -83,7 +84,7 @@ class QueryProtocol:
         return _document(root)
 
     def render_error(self, error: QueryError) -> bytes:
-        """Write the XML answer of a rejected request."""
+        """Return the XML answer of a rejected request."""
         root = Element("ErrorResponse", xmlns=self._namespace)
         detail = SubElement(root, "Error")
         SubElement(detail, "Type").text = "Sender"
@@ -107,7 +108,7 @@ class QueryProtocol:
 
 
 def parse_form(body: bytes, shape: Shape) -> dict[str, Any]:
-    """Read a form body into an input of this shape; numbers with fractions and times stay text."""
+    """Return the values of a form body, typed as in this shape; floating-point numbers and times stay text."""
     return _parse_structure(shape, _tree(dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))))
 
 

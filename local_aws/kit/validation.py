@@ -1,12 +1,12 @@
-r"""Check a request against the operation's service model, as AWS does.
+r"""The check of a request against botocore's model of its service, as AWS checks requests.
 
-The services' models (botocore 1.44.8) use six things that Python's `re` lacks: pairs of UTF-16 escapes, the classes
-\p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which lets the underscore and
-digits pass as well; every pattern that uses it allows both anyway.
+botocore's models are the API definitions that AWS publishes, so required members, lengths, ranges, patterns and
+enumerations need no copy here. Error texts have AWS's form: "1 validation error detected: Value 'x' at 'endpointName'
+failed to satisfy constraint: Member must …".
 
-The models are botocore's (they are the API definition that AWS publishes), so required members, lengths, ranges,
-patterns and enumerations need no copy here. Texts have the form that AWS services give: "1 validation error
-detected: Value 'x' at 'endpointName' failed to satisfy constraint: Member must …".
+The patterns in the models (botocore 1.44.8) use elements that Python's `re` lacks: pairs of UTF-16 escapes, the classes
+\p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which also matches the underscore and
+digits; every pattern with \p{L} allows both anyway.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAIR = re.compile(_SURROGATES)
 
 @cache
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Compile a service model's pattern; use it with `fullmatch`, as Java's `matches` does."""
+    """Compile a pattern of a service model, which is in Java's syntax, for use with `fullmatch`."""
     out: list[str] = []
     in_class = False
     for piece in _PIECE.findall(pattern):
@@ -49,7 +49,7 @@ def matcher(pattern: str) -> re.Pattern[str]:
         elif piece in _CLASSES:
             out.append(_CLASSES[piece] if in_class else f"[{_CLASSES[piece]}]")
         elif _PAIR.fullmatch(piece):
-            # Java's texts are UTF-16: two of its escapes are one character beyond the first 65,536.
+            # Java's texts are UTF-16: a character beyond the first 65,536 is written as two escapes.
             high, low = (int(part, 16) for part in piece[2:].split(r"\u"))
             out.append(f"\\U{(high - 0xD800) * 0x400 + low - 0xDC00 + 0x10000:08x}")
         else:
@@ -75,7 +75,7 @@ _SHOWN_CHARACTERS = 256
 
 @cache
 def service_model(service: str) -> ServiceModel:
-    """Read botocore's model of a service; that takes a noticeable part of a second, so it is kept."""
+    """Return botocore's model of a service. It is cached, since reading takes a noticeable part of a second."""
     return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
@@ -84,14 +84,14 @@ def check_request(operation: str, request: dict[str, Any], *, service: str, titl
 
     Args:
         operation: the operation's name.
-        request: its members.
+        request: the members of the request.
         service: botocore's name of the service, e.g. `sagemaker`.
         title: the service's name in error texts.
 
     Raises:
         UnknownOperationException: the service has no such operation.
         SerializationException: a value is of another JSON type than the operation takes.
-        ValidationException: constraints are broken; all of them are named.
+        ValidationException: the request violates constraints; the text names all of them.
     """
     model = service_model(service)
     if operation not in model.operation_names:
@@ -100,7 +100,10 @@ def check_request(operation: str, request: dict[str, Any], *, service: str, titl
 
 
 def check_value(shape: Shape | None, value: object, *, path: str = "") -> None:
-    """Check a value against its shape; raises as `check_request` does."""
+    """Check a value against its shape, botocore's description of its type; raises as `check_request` does.
+
+    `path` is the value's place in the request, for error texts.
+    """
     broken = [] if shape is None else list(_broken(shape, value, path))
     if broken:
         plural = "s" if len(broken) > 1 else ""
@@ -161,7 +164,7 @@ def _broken_text(shape: Shape, value: object, path: str) -> Iterator[str]:
     if shape.enum and value not in shape.enum:
         yield _text(value, path, f"Member must satisfy enum value set: [{', '.join(shape.enum)}]")
     pattern, longest = shape.metadata.get("pattern"), shape.metadata.get("max", len(value))
-    # A text that is too long is reported as such already; some of the patterns take long on long texts.
+    # A text that is too long is reported already; some of the patterns take long to match a long text.
     if pattern and len(value) <= longest and not matcher(pattern).fullmatch(value):
         yield _text(value, path, f"Member must satisfy regular expression pattern: {pattern}")
 

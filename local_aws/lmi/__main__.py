@@ -16,7 +16,7 @@ from local_aws.lmi.settings import RulesError, ServerRules
 
 
 def main() -> int:
-    """Read the command line and serve until a signal."""
+    """Run a container with the command line's options until a signal; returns the exit status."""
     options = _parser().parse_args()
     try:
         rules = ServerRules.of(os.environ)
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _token(*, show: bool) -> str:
-    """Return the token that callers have to send, and take it out of the environment, which workers inherit."""
+    """Return the token that callers must send, and remove it from the environment, which workers inherit."""
     if (given := os.environ.pop(TOKEN_VARIABLE, "")) != "":
         return given
     token = new_token()

@@ -1,6 +1,6 @@
-"""Answers to requests: of a handler, of the server, or none; JSON text in the format of the real server's Gson.
+"""Answers to requests, by a handler or by the server, and their JSON text in the format of the real server's Gson.
 
-Server, models and worker processes all use it, so it imports only the errors.
+Server, models and worker processes all use this module, so it imports only the module of errors.
 Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from local_aws.lmi.errors import Fault
 
 
-# Gson escapes these so that its output is safe inside HTML (Gson user guide); DJL Serving leaves that on.
+# Gson escapes these characters so that its output is safe inside HTML (Gson user guide); DJL Serving keeps this on.
 _HTML_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
 _HTML_SENSITIVE = re.compile("[" + "".join(_HTML_ESCAPES) + "]")
 
 
 def pretty(value: Any) -> str:
-    """Return a value as the text of the server's own answers: indented by two, ended by a line feed."""
+    """Return a value as JSON in the form of the server's own answers: indented by two blanks, ended by a line feed."""
     return _escaped(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
 def compact(value: Any) -> str:
-    """Return a value as text without blanks, as in error answers of asynchronous handlers."""
+    """Return a value as JSON without blanks between its elements, as in error answers of asynchronous handlers."""
     return _escaped(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
@@ -59,4 +59,4 @@ class Answer:
 
 
 class Unanswered(Exception):  # noqa: N818 - not an error: it ends the wait for an answer
-    """The caller gets no answer: it has left, or the server closes its connection."""
+    """The request stays without an answer: its caller has left, or the server closes the caller's connection."""

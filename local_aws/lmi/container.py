@@ -30,17 +30,17 @@ _TERM_GRACE_S = 5.0
 
 
 class ContainerError(LocalError):
-    """The container ended, or did not listen in time, while it was being started; the log file has the reason."""
+    """The container ended while starting, or did not listen in time; the container's log file has the reason."""
 
 
 class Container:
-    """A running LMI container: `url` answers DJL Serving's HTTP API, `pid` is the server process.
+    """A running LMI container: DJL Serving's HTTP API is at `url`, and `pid` is the server process.
 
-    It answers to those alone who send `headers`, which hold the token of this start.
+    The server answers only requests with `headers`, which hold a token made at this start.
 
-    The child ends when this process does, also after `kill -9`: it reads a pipe on its standard input whose only
-    writer is this process, and the system closes that on any death. A parent-death signal would not do, since Linux
-    sends it when the *thread* that started the child ends.
+    The server process ends when this process ends, also after `kill -9`: its standard input is a pipe whose only writer
+    is this process, and the system closes the pipe at any death. A parent-death signal would not work, since Linux
+    sends that signal when the *thread* that started the child ends.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, token: str, folder: Path) -> None:
@@ -64,13 +64,13 @@ class Container:
         memory_mb: int | None = None,
         start_timeout_s: float = 60,
     ) -> Self:
-        """Start a container and wait until it listens, which is after the models of its store are loaded.
+        """Start a container and wait until it listens, which it does once the models of its store are loaded.
 
-        `environment` is added to this process's own; `memory_mb` is the budget that loads are held against
+        `environment` is added to this process's own; `memory_mb` is the memory, in MiB, that models may take
         (None: the machine's free memory); the output of server and workers is appended to `log_file`.
 
         Raises:
-            ContainerError: the process ended or did not listen within `start_timeout_s` seconds.
+            ContainerError: the server process ended or did not listen within `start_timeout_s` seconds.
         """
         folder = Path(tempfile.mkdtemp(prefix="lmi-"))
         command = _command(model_store, folder, hub_roots, multi_model=multi_model, memory_mb=memory_mb)
@@ -93,7 +93,7 @@ class Container:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that every request needs."""
+        """Return the headers that every request to the container needs."""
         return {TOKEN_HEADER: self.token}
 
     @property
@@ -103,18 +103,18 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the server process, -N for signal N; None while it runs."""
+        """Return the exit code of the server process, -N for signal N; None while the process runs."""
         return self._process.returncode
 
     async def ping(self) -> bool:
-        """Return True if `GET /ping` answers 200; False also when nothing answers."""
+        """Return True if `GET /ping` answers 200; False for any other answer, or none."""
         try:
             return (await self._client.get("/ping")).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
 
     async def stop(self) -> None:
-        """End the container and its workers: SIGTERM, and SIGKILL after five seconds. Stopping twice is fine."""
+        """End the container and its workers: SIGTERM, and SIGKILL after five seconds. A second call does nothing."""
         async with self._stopping:
             await self._client.aclose()
             if self.alive:
@@ -129,9 +129,9 @@ class Container:
 
 
 def address_of(pid: int) -> tuple[str, str] | None:
-    """Return the URL and the token of a running container of this user; None for every other process.
+    """Return the URL and the token of this user's container with that process id; None for every other process.
 
-    It writes both into a file when it listens (`--ready-file`), which its user alone can read.
+    A container writes port and token into a file when it listens (`--ready-file`); only its user can read that file.
     """
     try:
         arguments = psutil.Process(pid).cmdline()
@@ -197,5 +197,5 @@ def _close_stdin(process: asyncio.subprocess.Process) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the unpacked files; the container does so itself, unless it was killed."""
+    """Remove the container's folder of unpacked files, which a container removes itself unless it was killed."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The errors of the server itself, with DJL Serving's status, type name and (if there is one) reason.
+"""The container's error answers, with DJL Serving's HTTP status, type name and (if there is one) reason phrase.
 
 Fault
 ├── BadRequest              400  (AlreadyRegistered 409)
@@ -27,7 +27,7 @@ from typing import ClassVar
 
 
 class Fault(Exception):  # noqa: N818 - the type names of the answers are DJL Serving's, in `kind`
-    """An error answer: `status`, `kind` (the type name in the body), `message` (left out of the body when None)."""
+    """An error answer: `status`, `kind` (the type name in the body) and `message` (if None, the body has none)."""
 
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "InternalServerException"
@@ -38,24 +38,24 @@ class Fault(Exception):  # noqa: N818 - the type names of the answers are DJL Se
 
     @property
     def reason(self) -> str | None:
-        """Return the reason of the status line where it is not the usual one."""
+        """Return the reason phrase of the status line; None for the usual one of the status."""
         return None
 
 
 class BadRequest(Fault):
-    """The request itself is wrong; its message is the reason of the status line too."""
+    """The request itself is wrong; the error's message is also the reason phrase of the status line."""
 
     status = 400
     kind = "BadRequestException"
 
     @property
     def reason(self) -> str | None:
-        """Return the message, on one line."""
+        """Return the error's message."""
         return self.message
 
 
 class AlreadyRegistered(BadRequest):
-    """A model of that name is there."""
+    """A model of the requested name is registered already."""
 
     status = 409
 
@@ -68,28 +68,28 @@ class TranslateFault(Fault):
 
 
 class Forbidden(Fault):
-    """The caller is a web page, or a program without the token of this start. The real server has no such check."""
+    """The caller is a web page, or does not send the container's token. The real server has no such check."""
 
     status = 403
     kind = "AccessDeniedException"
 
 
 class BackendStopped(TranslateFault):
-    """The worker's process has ended and is not replaced, or not yet."""
+    """The worker has no process that could answer: its last one has ended, or the next is still loading the model."""
 
     def __init__(self) -> None:
         super().__init__("Backend Python process is stopped.")
 
 
 class ModelNotFound(Fault):
-    """No model of that name, or nothing at the address it should be loaded from."""
+    """There is no model of the requested name, or no model at the address that a load request names."""
 
     status = 404
     kind = "ModelNotFoundException"
 
 
 class ResourceNotFound(Fault):
-    """No such route."""
+    """The API has no route for the requested path."""
 
     status = 404
     kind = "ResourceNotFoundException"
@@ -99,7 +99,7 @@ class ResourceNotFound(Fault):
 
 
 class MethodNotAllowed(Fault):
-    """The route does not take that method."""
+    """The route does not support the request's HTTP method."""
 
     status = 405
     kind = "MethodNotAllowedException"
@@ -109,7 +109,7 @@ class MethodNotAllowed(Fault):
 
 
 class NumberFormat(Fault):
-    """A number cannot be read."""
+    """A number in a request or setting cannot be read."""
 
     status = 409
     kind = "NumberFormatException"
@@ -119,21 +119,21 @@ class NumberFormat(Fault):
 
 
 class IllegalArgument(Fault):
-    """A setting has a value that the server does not know."""
+    """A model's setting has a value that the server does not know."""
 
     status = 409
     kind = "IllegalArgumentException"
 
 
 class EngineFailure(Fault):
-    """A model's worker did not start; without a message where it took too long."""
+    """A model's worker did not start; the error has no message if the load took too long."""
 
     status = 500
     kind = "EngineException"
 
 
 class DownloadFailure(EngineFailure):
-    """A model's files cannot be fetched."""
+    """A model's files cannot be fetched from S3."""
 
 
 class ArchiveFailure(Fault):
@@ -144,28 +144,28 @@ class ArchiveFailure(Fault):
 
 
 class NullPointer(Fault):
-    """The real server reads a field that is not there; without a message where Java gives none."""
+    """The real server reads a missing field; the error has no message where Java's exception has none."""
 
     status = 500
     kind = "NullPointerException"
 
 
 class JsonSyntax(Fault):
-    """A body is no JSON, or of another shape; the message is Gson's."""
+    """A request's body is not JSON, or not a JSON object; the message is Gson's."""
 
     status = 500
     kind = "JsonSyntaxException"
 
 
 class Arithmetic(Fault):
-    """The real server divides by its number of GPUs, and there is none."""
+    """The real server divides by its number of GPUs, which is 0."""
 
     status = 500
     kind = "ArithmeticException"
 
 
 class StillUnloading(Fault):
-    """A model of that name is being unloaded, and the server has not got through with it."""
+    """A model of the requested name is still being unloaded."""
 
     status = 500
     kind = "UnsupportedOperationException"
@@ -182,14 +182,14 @@ class NotReady(Fault):
 
 
 class WorkerFailure(Fault):
-    """The worker that had the request died, was too slow or was taken down."""
+    """The worker that had the request died, was too slow or was shut down."""
 
     status = 503
     kind = "WlmException"
 
 
 class CapacityExceeded(Fault):
-    """The queue is full, or no worker is alive."""
+    """The model's queue is full, or the model has no running worker."""
 
     status = 503
     kind = "WlmCapacityException"
@@ -199,7 +199,7 @@ class CapacityExceeded(Fault):
 
 
 class NoWorkers(Fault):
-    """The model has been scaled to no worker at all."""
+    """The model has been scaled to a maximum of zero workers."""
 
     status = 503
     kind = "WlmShutdownException"

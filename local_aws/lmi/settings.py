@@ -28,21 +28,21 @@ _THREADS_PER_CORE = 2
 
 
 class RulesError(LocalError):
-    """A variable of the container's environment holds something that the server cannot read."""
+    """An environment variable of the container has a value that the server cannot read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRules:
-    """Rules that hold for every model of a container; times are in seconds of the real server.
+    """Rules that apply to every model of a container; times are in seconds of the real server.
 
-    A model has failed once its workers failed more often than its `retry_threshold`, or this one if it has none.
-    With `health_check_override` it is READY all the same; with `fail_fast` the server ends when its status is next
-    read. A connection is closed when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server
-    reads requests in `network_threads` threads, which its connections share.
+    A model has failed once its workers failed more often than its own `retry_threshold`, or if it sets none, than this
+    one. With `health_check_override` a failed model is READY all the same; with `fail_fast` the server ends when the
+    failed model's status is next read. The server closes a connection when an asynchronous handler sends nothing for
+    `chunked_read_timeout_s`. It reads requests in `network_threads` threads, which its connections share.
 
-    Two are this project's own. All of the server's waits pass `speed` times faster than in the real server. And
-    `interpreter_s` is the time that the start of a process takes where calls are refused meanwhile, since Python does
-    not come up as quickly as a fork (recorded: 24, 27).
+    Two rules are this project's own. All waits pass `speed` times faster than in the real server. `interpreter_s` is
+    added to the start of a process while requests are refused, since the real server starts a Python interpreter
+    there, which takes longer than a fork (recorded: 24, 27).
     """
 
     retry_threshold: int = 0
@@ -55,10 +55,10 @@ class ServerRules:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Read the rules of a container's environment.
+        """Return the rules that a container's environment variables set.
 
         Raises:
-            RulesError: a number in it cannot be read.
+            RulesError: a variable's number cannot be read.
         """
         threads = _whole(environment, NETTY_THREADS, 0)
         return cls(
@@ -72,21 +72,21 @@ class ServerRules:
 
     @property
     def stale_s(self) -> float:
-        """Give the time, on our clock, for which a worker that has ended stays in lists and holds its place."""
+        """Return the seconds, on this machine's clock, for which an ended worker stays in lists and keeps its place."""
         return self.on_our_clock(_STALE_S)
 
     def on_our_clock(self, seconds: float) -> float:
-        """Turn seconds of the real server into those that pass here."""
+        """Convert seconds of the real server to seconds on this machine's clock."""
         return seconds / self.speed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSettings:
-    """One model's settings; times and sizes carry their units.
+    """One model's settings; the names of times and sizes end with their units.
 
-    `properties` is what a handler's first call sees: all properties, those of `option.` without that prefix.
-    `entry_point` is the handler that the archive names or brings (None: the stock one); `environment` is what
-    `option.env` adds to a worker's environment. `retry_threshold` is None where the model leaves it to the container.
+    `properties` are the properties in a handler's first call: all of the model's, without the prefix `option.`.
+    `entry_point` is the handler that the archive names or contains (None: the stock handler). `environment` are the
+    variables that `option.env` adds to a worker's environment. `retry_threshold` None means the container's.
     """
 
     properties: Mapping[str, str]

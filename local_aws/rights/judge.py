@@ -1,7 +1,7 @@
-"""Allow or deny requests signed with a role's key, with AWS's error texts, and record each decision.
+"""The judge of requests signed with a role's key: it allows or denies them with AWS's error texts, and records each.
 
-Requests with a user's own key are not evaluated. Evaluated are the roles that services and the `cdk` command assume:
-their policies, permissions boundary, session policy and, for AssumeRole, the trust policy.
+Requests signed with a user's own key are not evaluated. For the roles that services and the `cdk` command assume, the
+judge evaluates the policies, permissions boundary, session policy and, for AssumeRole, the trust policy.
 
 Source: IAM user guide, "Policy evaluation logic" and "Troubleshoot access denied error messages".
 """
@@ -30,9 +30,9 @@ RECORDED: Final = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class RolePolicies:
-    """A role's trust policy, its own policies, and the documents that limit it.
+    """A role's ARN, trust policy, identity-based policies, and the policies that limit the role.
 
-    `limits` are the permissions boundary and the session policy, where there are any: each must allow an action too.
+    `limits` are the permissions boundary and the session policy, where they exist: each must allow an action too.
     """
 
     arn: str
@@ -43,7 +43,7 @@ class RolePolicies:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """One judged request: the principal's ARN, action, resource and condition keys, and whether it was allowed."""
+    """One recorded decision: the principal's ARN, the judged action and resource, and True if they were allowed."""
 
     principal: str
     request: Request
@@ -52,22 +52,22 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Dependent:
-    """A right that a call needs for something that exists, and AWS's text where the caller lacks it."""
+    """A further right that a call needs because of an existing resource, and AWS's text for a caller without it."""
 
     request: Request
     denial: str
 
 
 class DeniedError(Exception):
-    """The caller has no permission for an action; the text is AWS's."""
+    """The caller has no permission for an action; the error's text is AWS's."""
 
 
 class Judge:
-    """Judges the calls of roles.
+    """The judge of the calls that roles make.
 
     Args:
-        find_role: returns the policies of a role by the ARN of the role or of one of its sessions; None for none.
-        dependents: returns the further rights that a call needs because of what exists.
+        find_role: returns a role's policies by the ARN of the role or of one of its sessions; None for an unknown role.
+        dependents: returns the further rights that a call needs because of existing resources.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class Judge:
         self._record: list[Judgement] = []
 
     def record(self) -> list[Judgement]:
-        """Return what was judged, oldest first; of very many the last ones."""
+        """Return the last 10,000 decisions, oldest first."""
         with self._lock:
             return list(self._record)
 
     def check(self, principal: str, call: Call) -> None:
-        """Check that a principal may make a call.
+        """Check that a principal has the rights for a call.
 
         Raises:
-            DeniedError: it may not.
+            DeniedError: the principal lacks a right that the call needs.
         """
         if call.operation == "AssumeRole" and call.service == "sts":
             self._check_trust(principal, str(call.parameters.get("RoleArn", "")), call)
@@ -116,7 +116,7 @@ class Judge:
 
     def _check_trust(self, principal: str, role_arn: str, call: Call) -> None:
         if f":{ACCOUNT_ID}:" not in role_arn:
-            return  # a role of another account is not there at all, which STS itself answers
+            return  # STS itself rejects a role of another account
         role = self._find_role(role_arn)
         taken = self._find_role(principal) if principal.startswith(SESSIONS) else None
         names = {principal, ROOT, ACCOUNT_ID, "*"} | (set() if taken is None else {taken.arn})
@@ -125,7 +125,7 @@ class Judge:
             raise DeniedError(_denial(principal, request, ""))
 
 
-# It needs no permission, even where a policy denies it (STS API reference: GetCallerIdentity).
+# GetCallerIdentity needs no permission, even if a policy denies it (STS API reference: GetCallerIdentity).
 _FREE: Final = frozenset({("sts", "GetCallerIdentity")})
 
 

@@ -1,4 +1,4 @@
-"""Evaluate IAM policies: statements, wildcards, policy variables and conditions.
+"""The evaluation of IAM policies: statements, wildcards, policy variables and conditions.
 
 Source: IAM user guide, "Policy evaluation logic", "IAM JSON policy elements" and "Condition operators". An unknown
 operator or condition key is an error and never a permission, since AWS may evaluate it differently.
@@ -27,7 +27,7 @@ KNOWN_KEYS: Final = re.compile(
     r"|cloudwatch:namespace|lambda:FunctionArn|ec2:Vpc|scheduler:.+",
     re.IGNORECASE,
 )
-"""The condition keys whose value a request states here, or lacks as it would on AWS."""
+"""The condition keys that can be evaluated: a request has the value, or lacks the key as it would on AWS."""
 
 
 class UnknownConditionError(Exception):
@@ -35,7 +35,7 @@ class UnknownConditionError(Exception):
 
 
 class Verdict(Enum):
-    """The outcome of an evaluation, with the words of AWS's denial."""
+    """The outcome of an evaluation; a denial's value is the reason in AWS's error text."""
 
     ALLOWED = "allowed"
     DENIED = "with an explicit deny in an identity-based policy"
@@ -44,7 +44,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One action on one resource. `context` holds the values of condition keys, its keys in lower case."""
+    """One action on one resource; `context` has the values of each condition key, by the key in lower case."""
 
     action: str
     resource: str
@@ -52,10 +52,10 @@ class Request:
 
 
 def evaluate(documents: Iterable[Mapping[str, Any]], request: Request) -> Verdict:
-    """Return the verdict of identity-based policies: an explicit Deny wins, then an Allow, else nothing is allowed.
+    """Return the verdict of identity-based policies: DENIED for any Deny, else ALLOWED for any Allow, else NOT_ALLOWED.
 
     Raises:
-        UnknownConditionError: a statement about this action and resource has a condition that is not known.
+        UnknownConditionError: a statement about this action and resource has a condition that cannot be evaluated.
     """
     matching = [
         statement
@@ -69,9 +69,10 @@ def evaluate(documents: Iterable[Mapping[str, Any]], request: Request) -> Verdic
 
 
 def trusts(document: Mapping[str, Any], principals: Iterable[str], request: Request) -> bool:
-    """Return True if a role's trust policy lets a principal, by any of its names, take the role.
+    """Return True if a role's trust policy lets a principal assume the role.
 
-    `principals` are the names that a statement may write: an ARN of an account, role, session or user, or a service.
+    `principals` are all names that a statement may use for the principal: the ARN of its account, role, session or
+    user, or the name of a service.
     """
     names = set(principals)
     about = [
@@ -85,7 +86,7 @@ def trusts(document: Mapping[str, Any], principals: Iterable[str], request: Requ
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a policy's element as a list; a single value needs no list, and None means no value."""
+    """Return the value of a policy element as a list: a single value is wrapped, and None gives an empty list."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
@@ -121,7 +122,7 @@ def _pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT00
 
 
 def _filled(values: Any, context: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield patterns with their policy variables replaced; one whose variable has no value matches nothing."""
+    """Yield patterns with their policy variables replaced; a pattern whose variable has no value is left out."""
     for value in listed(values):
         missing = False
 
@@ -144,7 +145,7 @@ def _known(key: str) -> str:
 
 
 def _conditions_hold(conditions: Mapping[str, Any], context: Mapping[str, Sequence[str]]) -> bool:
-    # A list, so that an operator or a key that is not known is found even behind a condition that does not hold.
+    # A list, not a generator: an unknown operator or key must be found even after a condition that does not hold.
     held = [
         _holds(operator, key, list(_filled(values, context)), context)
         for operator, keys in conditions.items()

@@ -1,8 +1,8 @@
-"""Name the operation of a signed request, and the actions, resources and condition keys that IAM evaluates.
+"""The operation of a signed request, and the actions, resources and condition keys that IAM evaluates for it.
 
-Source: Service Authorization Reference (actions, resource types and condition keys of each service). A request
-without a row here has the action `service:Operation` and the resource `*`: a policy that names resources does not
-allow it, so the emulation is never more permissive than AWS.
+Source: Service Authorization Reference (actions, resource types and condition keys of each service). An operation that
+the tables of this module lack has the action `service:Operation` and the resource `*`. A policy that names resources
+does not allow this request, so the emulation is never more permissive than AWS.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _REST_MODELS: Final[Mapping[str, str]] = {"sagemaker": "sagemaker-runtime"}
-"""botocore's name of a service with REST operations, where it is not the signing name."""
+"""botocore's names of services with REST operations, by signing name, where the two differ."""
 
 _PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch"}
-"""The prefix of a service's actions where it is not the signing name."""
+"""The prefixes of services' IAM actions, by signing name, where the two differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One signed request: service and region it was signed for, the operation by AWS's name, and its parameters.
+    """One signed request: the service and region of its signature, the operation by AWS's name, and its parameters.
 
-    The parameters of S3 are Bucket, Key and CopySource; those of a query service are text, as they were sent.
+    The parameters of an S3 request are Bucket, Key, Prefix, and where they apply Keys and CopySource. Those of a
+    service with the query protocol are texts under the names that the form has.
     """
 
     service: str
@@ -48,14 +49,14 @@ class Call:
 
 
 def has_judged_body(service: str, query: str) -> bool:
-    """Return True if the body of a request identifies its resources; an upload's does not and is forwarded unread."""
+    """Return True if the body of a request may identify its resources; an upload's does not and is forwarded unread."""
     return service != "s3" or "delete" in parse_qs(query, keep_blank_values=True)
 
 
 def read_call(
     service: str, region: str, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
 ) -> Call:
-    """Return the call that a request makes. `path` and `query` are as sent, `headers` have keys in lower case."""
+    """Return the operation and parameters of a request. `path` and `query` are as sent, header names in lower case."""
     if service == "s3":
         return _s3_call(region, method, path, query, headers, body)
     if target := headers.get("x-amz-target"):
@@ -149,11 +150,11 @@ def _xml(body: bytes) -> ET.Element:
 
 
 def judged(call: Call) -> list[Request]:
-    """Return every action and resource that a call needs a permission for, each with the call's condition keys."""
+    """Return each action on a resource that a call needs permission for, with the call's condition keys."""
     shared = {
         "aws:securetransport": ["true"],
         "aws:requestedregion": [call.region],
-        # The only account there is.
+        # The emulation has only this account.
         "aws:resourceaccount": [ACCOUNT_ID],
     }
     rows = _s3_rights(call) if call.service == "s3" else _rights(call)
@@ -215,7 +216,7 @@ def _alarms(call: Call) -> list[str]:
 
 
 _ACTIONS: Final[Mapping[str, str]] = {"Invoke": "InvokeFunction", "InvokeEndpointWithResponseStream": "InvokeEndpoint"}
-"""The name of an action where it is not the operation's."""
+"""The names of IAM actions by operation, where the two differ."""
 
 _PASSED: Final = ("ExecutionRoleArn", "RoleARN", "RoleArn", "Role")
 """Parameters that hand a role to a service (IAM user guide, "Grant a user permissions to pass a role"); not STS's."""

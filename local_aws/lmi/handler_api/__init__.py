@@ -1,6 +1,6 @@
 """The handler interface of DJL Serving's Python engine, reimplemented: a `model.py` imports it as `djl_python`.
 
-`install()` puts these modules under that name, so that the same `model.py` runs here and in the image:
+`install()` registers these modules under that name, so that the same `model.py` runs here and in the image:
 
     from djl_python import Input, Output
 
@@ -12,7 +12,7 @@
             outputs.add_as_json(request.get_as_json(), key=inputs.get_content().key_at(index))
         return outputs
 
-What is left out: tensors (`get_as_numpy`, `add_as_numpy`), images, streaming and adapters; a handler that needs one of
+Tensors (`get_as_numpy`, `add_as_numpy`), images, streaming and adapters are not emulated; a handler that uses one of
 them gets an AttributeError.
 """
 

@@ -1,6 +1,6 @@
 """The input of a handler: properties and content of one request or a batch, and formatters that parse it.
 
-The content is an ordered list of (key, value) pairs, as is that of an answer.
+The content of a request, like that of an answer, is an ordered list of (key, value) pairs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class PairList:
-    """Pairs in their order; a key may be None or stand several times, `get` finds the first."""
+    """An ordered list of (key, value) pairs; keys may be None and may repeat, and `get` finds the first pair."""
 
     def __init__(self) -> None:
         self.keys: list[str | None] = []
         self.values: list[bytes] = []
 
     def add(self, key: str | None = None, value: bytes | None = None) -> None:
-        """Append a pair; a value of None is left out."""
+        """Append a pair; a pair whose value is None is not added."""
         if value is not None:
             self.keys.append(key)
             self.values.append(value)
@@ -37,15 +37,15 @@ class PairList:
         return not self.keys
 
     def get(self, key: str | None) -> bytes | None:
-        """Return the value of the first pair with that key, or None."""
+        """Return the value of the first pair with this key; None if there is none."""
         return self.values[self.keys.index(key)] if key in self.keys else None
 
     def key_at(self, index: int) -> str | None:
-        """Return the key of a pair by position."""
+        """Return the key of the pair at this position, counted from 0."""
         return self.keys[index]
 
     def value_at(self, index: int) -> bytes:
-        """Return the value of a pair by position."""
+        """Return the value of the pair at this position, counted from 0."""
         return self.values[index]
 
     def get_keys(self) -> list[str | None]:
@@ -61,14 +61,14 @@ FORMATTER_MARK = "is_input_formatter"
 
 
 def input_formatter(function: F) -> F:
-    """Mark a function (Input, **settings) → TextInput that the stock handler then calls for each request."""
+    """Mark a function (Input, **settings) → TextInput, with which the stock handler then parses each request."""
     setattr(function, FORMATTER_MARK, True)
     return function
 
 
 @dataclass
 class RequestInput:
-    """One parsed request: `parameters` go to the pipeline as keyword arguments."""
+    """One parsed request; the stock handler passes `parameters` to its pipeline as keyword arguments."""
 
     parameters: Any = field(default_factory=dict)
 
@@ -87,10 +87,10 @@ _NAME = slice(len(_PREFIX) + 4, None)
 
 
 class Input:
-    """A request: `properties` are its headers and what the server adds, `content` its body as (key, bytes) pairs.
+    """A request or batch: `properties` are headers and the server's additions, `content` is the body in pairs.
 
     In a batch every key is prefixed by `batch_NNN.` and the property `batch_size` is the number of requests;
-    `get_batches` takes them apart. Property names are looked up without regard to case.
+    `get_batches` separates the requests. Property names are looked up regardless of letter case.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Input:
         return int(self.properties.get(_BATCH_SIZE, "1"))
 
     def get_batches(self) -> list[Input]:
-        """Return the requests one by one; a single request is a list of itself."""
+        """Return the requests of a batch, one `Input` each; for a single request, a list of this object alone."""
         if not self.is_batch():
             return [self]
         batch = [Input() for _ in range(self.get_batch_size())]
@@ -127,7 +127,7 @@ class Input:
         return self.properties
 
     def get_property(self, key: str) -> Any:  # text, or a formatter function
-        """Return a property whatever the case of its name, or None."""
+        """Return the property of this name in any letter case; None if there is none."""
         return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
 
     def get_content(self) -> PairList:
@@ -135,18 +135,18 @@ class Input:
         return self.content
 
     def is_empty(self) -> bool:
-        """Return True if there is no content: the call that initializes the handler."""
+        """Return True if there is no content, as in the first call, in which a handler loads its model."""
         return self.content.is_empty()
 
     def contains_key(self, key: str) -> bool:
-        """Return True if the content has that key."""
+        """Return True if the content has this key."""
         return self.content.get(key) is not None
 
     def get_as_bytes(self, key: str | None = None) -> bytes | None:
-        """Return the content of `key`; without a key "data", else the first; None when there is no content at all.
+        """Return the content of `key`. Without a key, return that of "data", else the first; None if there is none.
 
         Raises:
-            KeyError: the content has no such key.
+            KeyError: a key is given, and the content does not have it.
         """
         if self.content.is_empty():
             return None
@@ -157,13 +157,13 @@ class Input:
         return self.content.value_at(0) if value is None else value
 
     def get_as_string(self, key: str | None = None) -> str:
-        """Return the same as `get_as_bytes`, read as UTF-8."""
+        """Return the content that `get_as_bytes` returns, decoded as UTF-8; no content is an empty text."""
         return (self.get_as_bytes(key) or b"").decode("utf-8")
 
     def get_as_json(self, key: str | None = None) -> Any:
-        """Return the same as `get_as_string`, parsed.
+        """Return the content that `get_as_string` returns, parsed as JSON.
 
         Raises:
-            json.JSONDecodeError: the text is no JSON.
+            json.JSONDecodeError: the content is not JSON.
         """
         return json.loads(self.get_as_string(key))

@@ -30,19 +30,19 @@ class Output:
         return self
 
     def set_message(self, message: str) -> Self:
-        """Set the reason of the status line."""
+        """Set the reason phrase of the status line."""
         self.message = message
         return self
 
     def error(self, error: str, code: int = _HANDLER_FAILURE, message: str = "invoke handler failure") -> Self:
-        """Make this an error answer with the reason as its JSON body."""
+        """Make this an error answer, whose JSON body holds code, message and the text `error`."""
         self.code = code
         self.message = message
         self.add_property("content-type", "application/json")
         return self.add_as_json({"code": code, "message": message, "error": error})
 
     def add_property(self, key: str, val: Any) -> Self:  # sent as text
-        """Add a header."""
+        """Set a header of the answer."""
         self.properties[key] = val
         return self
 
@@ -51,13 +51,13 @@ class Output:
         return self.properties
 
     def get_property(self, key: str) -> Any:
-        """Return a header by its exact name, or None."""
+        """Return the header of exactly this name; None if there is none."""
         return self.properties.get(key)
 
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
-        """Add content: bytes and text as they are, anything else as JSON.
+        """Add content to the answer: bytes as they are, text as UTF-8, any other value as JSON.
 
-        In a batch, `key` (as the input's `key_at`) or `batch_index` identifies the request.
+        In a batch, `key` (from the input's `key_at`) or `batch_index` identifies the request that the content answers.
         """
         if batch_index is not None:
             key = f"batch_{batch_index}.{key or ''}"
@@ -69,19 +69,19 @@ class Output:
         return self
 
     def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:
-        """Add a value as JSON.
+        """Add a value as JSON; `key` and `batch_index` are those of `add`.
 
         Raises:
-            ValueError: it holds NaN or an infinity, which JSON has no word for.
+            ValueError: the value holds NaN or an infinity, which JSON cannot express.
         """
         return self.add(encode_json(val), key=key, batch_index=batch_index)
 
     @staticmethod
     def binary_encode(data: Mapping[str, Any]) -> bytearray:
-        """Encode an asynchronous handler's answer: {"data", "last"}, and on errors "code", "error".
+        """Return the bytes of an asynchronous handler's answer, a map of "data" and "last", and "code" and "error".
 
-        A count of entries (signed 16 bits), then for each its key and its value as text, each as a length
-        (signed 32 bits) and UTF-8.
+        The bytes are the number of entries (signed 16 bits), then the key and the value of each entry as texts. A text
+        is its length in bytes (signed 32 bits) and its UTF-8.
         """
         message = bytearray(struct.pack(">h", len(data)))
         for entry in data.items():
@@ -92,7 +92,7 @@ class Output:
 
 
 def encode_json(value: Any) -> bytes:
-    """Return JSON in the form of the Python side's answers: indented by two, no blank after colons, no NaN.
+    """Return a value as JSON in the form of DJL's Python handlers: indented by two, no blank after colons, no NaN.
 
     Raises:
         ValueError: the value holds NaN or an infinity.

@@ -1,1 +1,1 @@
-"""The models of a container: settings, files, memory and workers."""
+"""The models of a container: their settings, files, memory and workers."""

@@ -1,4 +1,4 @@
-"""A model's files: fetch and unpack the archive of a load request, and put the weights into the workers' folder."""
+"""A model's files: fetch and unpack the archive of a load request, and make the weights available to the workers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _ZIP_SUFFIX = ".zip"
 
 
 Download = Callable[[str, Path], Path]
-"""A function that fetches an s3:// address into a folder and returns the folder, or raises EngineFailure."""
+"""A function that copies the files of an s3:// address into a folder and returns it, or raises EngineFailure."""
 
 
 def model_folder(url: str, cache: Path, download: Download) -> Path:
-    """Return the folder behind `url`: a path, `file:` address or s3:// prefix; archives are unpacked below `cache`.
+    """Return the model's folder behind `url`: a path, `file:` address or s3:// prefix. Archives unpack below `cache`.
 
     Raises:
-        ModelNotFound: nothing is there.
-        ArchiveFailure: an archive is broken, or would write outside its folder.
+        ModelNotFound: there is neither a folder nor an archive at this address.
+        ArchiveFailure: the archive is broken, or would write outside its folder.
     """
     if url.startswith("s3://"):
         return innermost(download(url, Path(tempfile.mkdtemp(dir=cache))))
@@ -62,7 +62,7 @@ def model_folder(url: str, cache: Path, download: Download) -> Path:
 
 
 def name_from_url(url: str) -> str:
-    """Return the model's name for a load request without one: the address's last part without its suffixes."""
+    """Return the model's name for a load request that names none: the address's last part without its suffixes."""
     last = unquote(url).rstrip("/").rpartition("/")[2]
     for suffix in (*_TAR_SUFFIXES, _ZIP_SUFFIX):
         last = last.removesuffix(suffix)
@@ -76,7 +76,7 @@ def _plain_path(url: str) -> str:
 
 
 def is_archive(path: Path) -> bool:
-    """Return True if the server would unpack the file."""
+    """Return True if this is a file that the server would unpack."""
     return path.is_file() and _unpacker(path) is not None
 
 
@@ -145,14 +145,14 @@ _UNKNOWN_COMMIT = "0" * 40
 def with_local_weights(
     settings: ModelSettings, *, model_dir: Path, hub: Hub, cache: Path, download: Download
 ) -> ModelSettings:
-    """Put a model's weights into the workers' folder, and return the settings with their location.
+    """Make a model's weights available to its workers, and return the settings with the weights' location.
 
-    As on the real server, `model_id` of the first call is the folder of weights from S3, or the unchanged id of a model
-    of the Hub from serving.properties. A model of the Hub is in the workers' cache, as if it had been fetched before. A
-    path that does not exist is not changed: the worker then fails like the real one.
+    As on the real server, `model_id` in a handler's first call is the folder of weights from S3, or the unchanged Hub
+    id of serving.properties. The files of a Hub model are linked into the workers' Hub cache, as if they had been
+    fetched before. An absolute path is not changed; if it does not exist, the worker fails like the real one.
 
     Raises:
-        EngineFailure: the hub does not hold the model in that revision, or S3 does not give it.
+        EngineFailure: the hub lacks the model in the configured revision, or the weights cannot be fetched from S3.
     """
     model_id = settings.properties.get("model_id")
     if not model_id or Path(model_id).is_absolute():
@@ -176,13 +176,13 @@ def _with_folder(settings: ModelSettings, folder: Path) -> ModelSettings:
 
 
 def _link(folder: Path, cache: Path, model_id: str, revision: str) -> None:
-    """Make a folder of the hub a snapshot in a cache (huggingface_hub: "Manage huggingface_hub cache-system")."""
+    """Link a hub folder into a Hub cache as a snapshot (huggingface_hub: "Manage huggingface_hub cache-system")."""
     repository = cache / f"models--{model_id.replace('/', '--')}"
     commit = revision if _COMMIT.fullmatch(revision) else _UNKNOWN_COMMIT
     snapshot, reference = repository / "snapshots" / commit, repository / "refs" / revision
     for place in (snapshot, reference):
         place.parent.mkdir(parents=True, exist_ok=True)
-    # Another model of the container may be the same one of the hub.
+    # Another model of the container may have linked the same hub model already.
     with contextlib.suppress(FileExistsError):
         snapshot.symlink_to(folder.resolve(), target_is_directory=True)
     if commit != revision:

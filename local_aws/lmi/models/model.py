@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Status(Enum):
-    """The status of a model; READY comes before its workers start, as in the real server."""
+    """The status of a model. As in the real server, a model is READY before its workers have started."""
 
     PENDING = "PENDING"
     READY = "READY"
@@ -35,11 +35,12 @@ class Status(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerContext:
-    """Everything that the models of a container share: fork server, hub, folder for unpacked files, memory.
+    """The parts that all models of a container share: fork server, hub, folder for unpacked files, memory.
 
-    `memory_mb` None means the machine's free memory. With `estimates` a model that states no memory counts as 1.2
-    times its files, as in the real server's multi-model mode. `used_mb` returns what loaded models take. `end_server`
-    ends the container at once, with the exit code of SERVING_FAIL_FAST.
+    `memory_mb` is the memory, in MiB, that models may take; None for the machine's free memory. With `estimates` a
+    model that sets no required memory counts as 1.2 times its files, as in the real server's multi-model mode.
+    `used_mb` returns the memory of the loaded models, in MiB. `end_server` ends the container at once, with the exit
+    code of SERVING_FAIL_FAST.
     """
 
     fork_server: ForkServer
@@ -54,7 +55,7 @@ class ContainerContext:
 
 @dataclass(eq=False)
 class Model:
-    """A model under a name. `overrides` are numbers given with the load request, by property name."""
+    """A model of the container. `overrides` are the numbers that its load request gives, by property name."""
 
     name: str
     url: str
@@ -68,7 +69,7 @@ class Model:
 
     @property
     def status(self) -> Status:
-        """Return the status for lists. Under SERVING_FAIL_FAST reading that of a failed model ends the container."""
+        """Return the model's status for lists. With SERVING_FAIL_FAST, that of a failed model ends the container."""
         if self.pool is None or self._context is None:
             return self._status
         if self.pool.failures.ends_server:
@@ -77,10 +78,10 @@ class Model:
 
     @property
     def health(self) -> str:
-        """Return the status for pings and descriptions: Unhealthy while there are fewer workers than configured.
+        """Return the model's status for pings and descriptions: Unhealthy with fewer workers than `min_workers`.
 
-        An ended worker still counts for a while, and a worker with a dead process counts as ended only after the
-        server has detected it.
+        An ended worker still counts for a minute, and a worker with a dead process counts as ended only after the
+        server has detected the death.
         """
         if self.status is not Status.READY or self.pool is None:
             return self.status.value
@@ -88,14 +89,14 @@ class Model:
 
     @property
     def locked(self) -> bool:
-        """Return True if unloading the model will never end."""
+        """Return True if a worker of the model is locked, so that unloading the model never ends."""
         return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
     async def load(self, context: ContainerContext) -> None:
-        """Fetch the files, read the settings, check the memory and start the workers.
+        """Load the model: fetch its files, read its settings, check the memory and start its workers.
 
         Raises:
-            Fault: any of it failed.
+            Fault: one of these steps failed.
         """
         self._context = context
         self._folder = await asyncio.to_thread(model_folder, self.url, context.cache, download)
@@ -112,7 +113,7 @@ class Model:
         await self.pool.start()
 
     async def unload(self, context: ContainerContext) -> None:
-        """End the workers; see WorkerPool.close for one that never ends. Remove what was unpacked, if none is left."""
+        """End the workers, as far as WorkerPool.close can, and remove the unpacked files once no process is left."""
         if self.pool is not None:
             await self.pool.close()
         if not self.alive:
@@ -124,19 +125,19 @@ class Model:
         return self.pool is not None and self.pool.alive
 
     def remove_files(self, context: ContainerContext) -> None:
-        """Remove what was unpacked for this model."""
+        """Remove the files that were unpacked for this model."""
         if self._folder is not None and self._folder.is_relative_to(context.cache):
             shutil.rmtree(context.cache / self._folder.relative_to(context.cache).parts[0], ignore_errors=True)
 
     def used_mb(self) -> int:
-        """Return the memory that the model takes: what its workers hold, but at least what it has declared."""
+        """Return the model's memory in MiB: that of its workers, but at least its `required_memory_mb`."""
         if self.pool is None or self.settings is None:
             return 0
         return max(resident_mb(self.pids), self.settings.required_memory_mb)
 
     @property
     def pids(self) -> Sequence[int]:
-        """Return the processes of the workers that run."""
+        """Return the process ids of the running workers."""
         return [worker.process.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
 
     def describe(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""All models of a container, by name, and the models that it loads at its start.
+"""All models of a container, by name, and the models that the container loads at its start.
 
 Source: DJL Serving 0.36.0 (ModelStore), recorded (11-17_startup_*): each folder of a store is a model; anything else
-in it, even a README, makes the store itself the model; archives lying there are ignored. A folder's name is
+in the store, even a README, makes the store itself the model; archives in the store are ignored. A folder's name is
 converted into a model's name (29): if two folders have the same model name, the load of the second ends the server.
 """
 
@@ -41,7 +41,7 @@ _MOMENT_S = 0.25
 
 
 class Registry:
-    """The models of a container: load, find and unload them."""
+    """The models of a container by name: it loads, finds and unloads them."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Registry:
         self._models: dict[str, Model] = {}
         self._loads: set[asyncio.Task[None]] = set()
         self._failed: dict[str, tuple[float, bool]] = {}
-        # Models that are no more in the list, though one is still being ended, or has left a process behind.
+        # Models out of the list: those whose workers are still being ended, and those that may have left a process.
         self._leaving: list[Model] = []
         self._unloaded: list[Model] = []
         self._fork_server = fork_server
@@ -74,26 +74,26 @@ class Registry:
 
     @property
     def models(self) -> Mapping[str, Model]:
-        """Return the models by name, in the order of their registration."""
+        """Return the registered models by name, in the order of their registration."""
         return self._models
 
     @property
     def worker_processes(self) -> Mapping[int, ForkedProcess]:
-        """Return every worker process by pid, including unlisted ones and those of deleted models."""
+        """Return every worker process by pid, including those in no model's list and those of deleted models."""
         return self._context.fork_server.workers
 
     @property
     def single_startup_model(self) -> str | None:
-        """Return the model that requests without a name go to: the only one of the model store."""
+        """Return the name of the model for requests that name none: the only model of the store; None if not one."""
         names = [model.name for model in self._models.values() if model.at_startup]
         return names[0] if len(names) == 1 else None
 
     async def register(self, model: Model) -> None:
-        """Load a model and keep it; one that fails is removed again.
+        """Register a model and load it; a model that cannot be loaded is removed again.
 
         Raises:
             AlreadyRegistered: the name is taken.
-            StillUnloading: a model of that name is being unloaded, for ever where its worker is locked.
+            StillUnloading: a model of this name is being unloaded, which never ends if its worker is locked.
             Fault: the model cannot be loaded.
         """
         self._take_name(model)
@@ -107,11 +107,11 @@ class Registry:
             raise
 
     def register_later(self, model: Model) -> None:
-        """Load a model in the background; one that fails stays, with its failure as its status.
+        """Register a model and load it in the background; a model that cannot be loaded stays registered.
 
         Raises:
             AlreadyRegistered: the name is taken.
-            StillUnloading: a model of that name is being unloaded.
+            StillUnloading: a model of this name is being unloaded.
         """
         self._take_name(model)
         task = asyncio.create_task(self._load_quietly(model))
@@ -119,12 +119,12 @@ class Registry:
         task.add_done_callback(self._loads.discard)
 
     async def unregister(self, name: str) -> None:
-        """Take a model out and end its workers; what starts, or starts again, stays in no list.
+        """Remove a model and end its workers; a worker that is starting keeps running, in no model's list.
 
-        It returns once they have ended, which is never after a restart that has locked one.
+        The call returns once the workers have ended, which is never if a failed restart has locked one of them.
 
         Raises:
-            ModelNotFound: there is none of that name.
+            ModelNotFound: there is no model of this name.
         """
         model = self._models.pop(name, None)
         if model is None:
@@ -138,10 +138,10 @@ class Registry:
             gone.remove_files(self._context)
 
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
-        """Return True if a load of that name was rejected a moment ago; `without_workers`: before it had any.
+        """Return True if a load of a model of this name failed within the last 0.25 s and the name is free.
 
-        The real server answers the load before it has removed the model, so a quick caller finds it half there
-        (recorded: 04, 05, 22).
+        With `without_workers` only loads count that failed before the model had workers. The real server answers the
+        failed load before it removes the model, so a quick caller finds the model half there (recorded: 04, 05, 22).
         """
         failed_at, had_workers = self._failed.get(name, (-_MOMENT_S, False))
         is_recent = time.monotonic() - failed_at < _MOMENT_S
@@ -151,7 +151,7 @@ class Registry:
         """Return a model by name.
 
         Raises:
-            ModelNotFound: there is none; `described` picks the wording of descriptions.
+            ModelNotFound: there is no model of this name; `described` selects the error text of `GET /models/{name}`.
         """
         model = self._models.get(name)
         if model is None:
@@ -159,7 +159,7 @@ class Registry:
         return model
 
     def end(self) -> None:
-        """End everything without waiting, since the server itself ends."""
+        """End all loads and workers without waiting, because the server itself ends."""
         for task in self._loads:
             task.cancel()
         for model in (*self._models.values(), *self._leaving, *self._unloaded):
@@ -179,7 +179,7 @@ class Registry:
         except OSError as error:
             raise ArchiveFailure(f"cannot read the model's files: {error}") from error
         if self._models.get(model.name) is not model and model not in self._unloaded:
-            # It was unregistered meanwhile. The real server says that it is registered, and keeps its processes.
+            # The model was unregistered meanwhile. The real server answers "registered", and keeps its processes.
             self._unloaded.append(model)
 
     async def _load_quietly(self, model: Model) -> None:
@@ -189,7 +189,7 @@ class Registry:
             logger.warning("%s: cannot be loaded: %s", model.name, fault)
 
     def _used_mb(self) -> int:
-        """Add up what models take, and processes in no list that have loaded one."""
+        """Return the memory, in MiB, of all models and of the loaded worker processes that are in no model's list."""
         models = self._models.values()
         listed = {pid for model in models for pid in model.pids}
         return sum(model.used_mb() for model in models) + resident_mb(self._fork_server.loaded - listed)
@@ -200,7 +200,7 @@ _UNQUOTED = "/!$&'()*+,;=:@~"
 
 
 def startup_models(store: Path) -> list[Model]:
-    """Return the models of a store, unloaded; none when the store is empty or not there."""
+    """Return the models of a model store, not yet loaded; none if the store is empty or missing."""
     if not store.is_dir():
         return []
     entries = sorted(store.iterdir())

@@ -1,4 +1,4 @@
-"""Read a model's serving.properties into its settings, with DJL Serving's defaults.
+"""The reader of a model's serving.properties, which makes the model's settings, with DJL Serving's defaults.
 
 Source of keys and defaults: DJL Serving 0.36.0 (ModelInfo, PyEnv) and its recorded answers.
 """
@@ -27,7 +27,7 @@ ONNX_ENGINE = "OnnxRuntime"
 ONNX_FILE = "model.onnx"
 ONNX_ENTRY_POINT = "local_aws.lmi.stock.onnx"
 PROPERTIES_FILE = "serving.properties"
-# More workers would not be faster on one machine; the real server starts any number until memory runs out.
+# More workers than this would not be faster on one machine; the real server starts any number that memory allows.
 MOST_WORKERS = 64
 
 _OPTION = "option."
@@ -45,9 +45,9 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
 
     Raises:
         ModelNotFound: the engine cannot be derived from the files of the folder.
-        IllegalArgument: the engine is not one of this container's.
-        NumberFormat: a number cannot be read by Java's rules (a blank after it counts as part of it).
-        EngineFailure: the option requires a GPU, or too many workers.
+        IllegalArgument: serving.properties cannot be read, or this container does not have its engine.
+        NumberFormat: a number cannot be read by Java's rules, by which a blank after a number is an error.
+        EngineFailure: `cpu.minWorkers` is over 64, or the OnnxRuntime engine finds no model.onnx.
         Arithmetic: the engine is MPI, which needs a GPU.
     """
     given = _given_properties(model_dir)
@@ -86,7 +86,7 @@ def java_int(text: str) -> int:
     """Return a number as Java's Integer.parseInt reads it.
 
     Raises:
-        NumberFormat: the text is anything but digits with an optional sign.
+        NumberFormat: the text is not digits with an optional sign.
     """
     if not _INTEGER.fullmatch(text):
         raise NumberFormat(text)
@@ -104,11 +104,11 @@ class _Numbers:
         return default
 
     def stated(self, names: tuple[str, ...]) -> int | None:
-        """Return the first of the numbers that is there; None when none is."""
+        """Return the number of the first property of `names` that is set; None if none is set."""
         return self.first(names, 0) if any(name in self._properties for name in names) else None
 
     def lenient(self, name: str, default: int) -> int:
-        """Return a time-out, or the default where it cannot be read: the real server only logs that."""
+        """Return a number, or the default if the number cannot be read: the real server only logs this fault."""
         try:
             return self.first((name,), default)
         except NumberFormat:
@@ -126,7 +126,7 @@ def _given_properties(model_dir: Path) -> dict[str, str]:
 
 
 def _environment_options() -> dict[str, str]:
-    """Return the container's OPTION_* variables: defaults for all models' options (LMI environment variables guide)."""
+    """Return the container's OPTION_* variables, defaults of all models' options (LMI environment variables guide)."""
     options = {}
     for name, value in os.environ.items():
         if name.startswith(_ENVIRONMENT_OPTION) and value:
@@ -151,7 +151,7 @@ def _check_engine(model_dir: Path, properties: Mapping[str, str]) -> None:
 
 
 def _is_onnx(model_dir: Path, properties: Mapping[str, str]) -> bool:
-    """Return True for the OnnxRuntime engine: without an engine, an ONNX file decides before any Python file does."""
+    """Return True for the OnnxRuntime engine: if no engine is set, model.onnx takes precedence over Python files."""
     return properties.get("engine", ONNX_ENGINE) == ONNX_ENGINE and (model_dir / ONNX_FILE).is_file()
 
 
@@ -173,6 +173,6 @@ def _environment(text: str) -> dict[str, str]:
 
 
 def _workers_per_machine() -> int:
-    """Return the default maximum: cores ÷ OMP_NUM_THREADS, as the real server has it, whose image sets that to 1."""
+    """Return the default of maxWorkers, as in the real server: cores ÷ OMP_NUM_THREADS, which the image sets to 1."""
     cores = os.cpu_count() or 1
     return cores // min(max(java_int(os.environ.get("OMP_NUM_THREADS", "1")), 1), cores)

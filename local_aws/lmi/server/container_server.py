@@ -1,4 +1,4 @@
-"""The server process of a container: load the model store, listen, and end all processes that it started."""
+"""The server process of a container: it loads the model store, listens, and at its end ends all its processes."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ _MANAGEMENT = "management.sock"
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Settings of a container's process; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
+    """Settings of a container's server process.
 
-    `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
-    Callers on the port have to send `token` (cohost/callers.py). With `wait_model_loading` the server listens only once
-    the models of the store are loaded. `rules` are the environment's about failed models and waits.
+    `port` 0 takes a free port. `memory_mb` is the memory, in MiB, that models may take; None for the machine's free
+    memory. `cache` is the folder for unpacked files (None: a new one), which is removed at the end. Callers on the port
+    must send `token` (cohost/callers.py). With `wait_model_loading` the server listens only once the models of the
+    store are loaded. `rules` are the environment's settings for failed models and waits.
     """
 
     host: str = "127.0.0.1"
@@ -65,9 +66,9 @@ class ServerSettings:
 
 
 async def serve(settings: ServerSettings) -> int:
-    """Run until a signal, or until standard input closes if `watch_parent` is set.
+    """Run a container until a signal, or until standard input closes if `watch_parent` is set.
 
-    Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
+    Returns the exit code: 1 if the port is taken or a model of the store cannot be loaded, else 0.
     """
     try:
         listener = bound_listener(settings.port, settings.host)
@@ -110,9 +111,9 @@ async def serve(settings: ServerSettings) -> int:
 
 
 def _management_socket(folder: Path) -> socket.socket:
-    """Open a socket in the container's own folder, and write the file by which a handler finds it, as in the image.
+    """Open the management socket in the container's folder, and write config.properties, by which handlers find it.
 
-    Only the user who started the container can open it, so requests on it need no token.
+    The image has the same file. Only the user who started the container can open the socket, so requests need no token.
     """
     path = folder / _MANAGEMENT
     (folder / CONFIG_FILE).write_text(f"management_address=unix:{path}\n")
@@ -153,12 +154,12 @@ class _Server(uvicorn.Server):
         return int(loading.done() and not loading.cancelled() and not loading.result())
 
     async def _load_store(self) -> bool:
-        """Load the models of the store; return False when one cannot be loaded, which ends the server."""
+        """Load the models of the store; return False if a model cannot be loaded, which ends the server."""
         try:
             await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
         except Fault:
             if not self._settings.wait_model_loading:
-                # As the real server: a caller that pings it gets a chance to see the model that fails.
+                # As in the real server, callers of /ping have time to see the failed model before the server ends.
                 await asyncio.sleep(_FAILURE_VISIBLE_S)
                 self.should_exit = True
             return False
@@ -170,7 +171,7 @@ class _Server(uvicorn.Server):
             await self._registry.register(model)
         except Fault as fault:
             if self._store_failed:
-                # Its load was given up for the other's failure.
+                # This load was cancelled because another model of the store had failed.
                 raise
             self._store_failed = True
             logger.error("Failed register workflow\nai.djl.engine.%s: %s", fault.kind, fault)  # noqa: TRY400
@@ -183,7 +184,7 @@ class _Server(uvicorn.Server):
             _write_ready(self._settings.ready_file, self._listeners[0].getsockname()[1], self._settings.token)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn raises the signal again when it has shut down, so this is the last chance to clean up.
+        # uvicorn raises the signal again after its shutdown, so this is the last moment to clean up.
         await self._clean_up()
         await super().shutdown(sockets)
 

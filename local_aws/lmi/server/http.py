@@ -1,7 +1,7 @@
-"""HTTP/1.1 in the form of DJL Serving: status lines with its own reasons, JSON texts, fixed headers.
+"""HTTP/1.1 in the form of DJL Serving: status lines with reason phrases of its own, JSON texts, fixed headers.
 
-ASGI has no field for a reason phrase, so an answer has it in a header that is never sent. ASGI has no access to the
-connection either, which the real server closes without an answer in some cases: it is in the request's scope.
+ASGI has no field for a reason phrase, so an application puts the phrase into a header that is never sent. ASGI also has
+no access to the connection, which the real server closes without an answer in some cases: the request's scope has it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from local_aws.lmi.workers.jobs import Job
 
 
-OWN_ROUTES = "/_cohost/"  # what the real server does not have
+OWN_ROUTES = "/_cohost/"  # the prefix of routes that the real server does not have
 REASON_HEADER = "x-lmi-internal-reason"
 
 NO_CACHE = (
@@ -44,7 +44,7 @@ _CONNECTION = "lmi.connection"
 _HEAD_LIMIT = 65536  # bytes of a request's head; h11's own default is 16 KiB
 _GRACE_S = 2
 _KEEP_ALIVE_S = 60
-# On, and no time to send what is left: the caller's end learns of it as a reset.
+# SO_LINGER on, with 0 s to send what is left: closing the socket then resets the caller's connection.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _REASON_FIELD = REASON_HEADER.encode()
 _KEEP_ALIVE = (b"connection", b"keep-alive")
@@ -58,30 +58,30 @@ class _ReasonConnection(h11.Connection):
             return super().send(event)
         head = super().send(_with_reason(event))
         if head is not None and _KEEP_ALIVE in event.headers:
-            # h11 replaces it by "close" if the caller requested that; the real server does not (recorded: 19).
+            # h11 replaces "keep-alive" by "close" if the caller asked for it; the real server does not (recorded: 19).
             return _CLOSE_LINE.sub(b"\r\nconnection: keep-alive\r\n", head)
         return head
 
 
 class NetworkThreads:
-    """The threads that read requests in the real server: connection after connection is given to the next of them.
+    """An imitation of the real server's threads that read requests: connections are assigned to the threads in turn.
 
-    One that waits for a locked worker serves none of its connections any more (recorded: 31).
+    A thread that waits for a locked worker no longer serves any of its connections (recorded: 31).
     """
 
     def __init__(self, count: int) -> None:
-        """Start with `count` threads, all of them at work."""
+        """Start with `count` threads, all of which serve their connections."""
         self._count = count
         self._next = 0
         self._stuck: set[int] = set()
 
     def take(self) -> int:
-        """Give the thread of the next connection."""
+        """Return the number of the thread for the next connection."""
         self._next = (self._next + 1) % self._count
         return self._next
 
     def stick(self, thread: int) -> None:
-        """Have a thread serve nothing any more."""
+        """Make a thread serve none of its connections from now on."""
         self._stuck.add(thread)
 
     def serves(self, thread: int) -> bool:
@@ -90,7 +90,7 @@ class NetworkThreads:
 
 
 class LmiHttpProtocol(H11Protocol):
-    """uvicorn's h11 protocol with reasons taken from answers, and connections that an answer's maker can reach."""
+    """uvicorn's h11 protocol, with reason phrases taken from answers, and with itself in each request's scope."""
 
     threads = NetworkThreads(4)
 
@@ -115,7 +115,7 @@ class LmiHttpProtocol(H11Protocol):
         await self._served(scope, receive, send)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who work for the caller that it has left."""
+        """Tell the job of the connection's current request that the caller has left."""
         super().connection_lost(exc)
         if self._job is not None:
             self._job.leave()
@@ -123,25 +123,25 @@ class LmiHttpProtocol(H11Protocol):
             self._given_up.set_result(None)
 
     def belongs_to(self, job: Job) -> None:
-        """Take the job of the request that the connection is at."""
+        """Set the job of the connection's current request; it is told if the caller leaves."""
         self._job = job
 
     def stick(self) -> None:
-        """Have the thread of this connection serve nothing any more."""
+        """Make the thread of this connection serve none of its connections from now on."""
         if self._thread is not None:
             self.threads.stick(self._thread)
 
     def reset(self) -> None:
         """Close the connection without an answer."""
         if self.cycle is not None:
-            # Else uvicorn answers 500 for an application that does not answer.
+            # Otherwise uvicorn sends 500, because the application has not answered.
             self.cycle.disconnected = True
         if (end := self.transport.get_extra_info("socket")) is not None and not self.transport.is_closing():
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the real server has one text for all
-        """Answer a request that is not HTTP, in the server's own JSON."""
+        """Answer a request that is not valid HTTP with 400, in DJL Serving's JSON."""
         body = json.dumps(_INVALID, indent=2).encode() + b"\n"
         headers = [
             (b"content-type", b"application/json"),
@@ -165,7 +165,7 @@ def _with_reason(response: h11.Response) -> h11.Response:
 
 
 def server_settings(app: ASGIApp) -> Config:
-    """Return uvicorn's settings for an application that speaks as DJL Serving: the container, or a real one's proxy."""
+    """Return uvicorn's settings for an application in DJL Serving's form: the container, or a real server's proxy."""
     return Config(
         app,
         http=LmiHttpProtocol,
@@ -182,7 +182,7 @@ def server_settings(app: ASGIApp) -> Config:
 
 
 def connection_of(scope: MutableMapping[str, Any]) -> LmiHttpProtocol | None:
-    """Give the connection that a request came on; None where another server than ours runs the application."""
+    """Return the connection of a request; None if another server than this module's runs the application."""
     connection: LmiHttpProtocol | None = scope.get(_CONNECTION)
     return connection
 
@@ -197,7 +197,7 @@ _CLOSING_STATUS = 400
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer; `reason` replaces the usual reason of the status line."""
+    """One HTTP answer; `reason` replaces the usual reason phrase of the status line."""
 
     status: int = 200
     body: bytes = b""
@@ -205,9 +205,9 @@ class Reply:
     reason: str | None = None
 
     async def send(self, send: Send, request_id: str, *, close: bool = False) -> None:
-        """Write the answer. Answers of 400 and above close the connection, as the real server's do, others on `close`.
+        """Send the answer. A status of 400 and above closes the connection, as in the real server; others on `close`.
 
-        If the caller requests to close the connection, it is closed, but the header is "keep-alive" (recorded: 19).
+        If the caller asks to close the connection, it closes, but the answer's header is "keep-alive" (recorded: 19).
         """
         closing = close or self.status >= _CLOSING_STATUS
         headers = _header_fields(self.headers or {})
@@ -223,22 +223,22 @@ class Reply:
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
-    """Return an answer of the server itself."""
+    """Return an answer of the server itself, with `value` as its JSON body."""
     return Reply(status, pretty(value).encode(), JSON_HEADERS)
 
 
 def fault_reply(fault: Fault) -> Reply:
-    """Return the answer to a fault: `{"code", "type", "message"}`."""
+    """Return the error answer of a fault, with the body `{"code", "type", "message"}`."""
     return Reply(fault.status, fault_text(fault).encode(), JSON_HEADERS, fault.reason)
 
 
 def new_request_id(given: str | None) -> str:
-    """Return the id that an answer carries: the caller's own, else a new one."""
+    """Return the request id of an answer: the one that the caller gave, else a new one."""
     return given if given is not None else str(uuid.uuid4())
 
 
 def _header_fields(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Return the header fields that HTTP allows, since a handler may name a property anything."""
+    """Return the headers whose names HTTP allows; a handler may give a property any name."""
     return [
         (name.lower().encode(), _visible(value))
         for name, value in headers.items()

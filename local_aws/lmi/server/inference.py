@@ -1,6 +1,6 @@
 """The inference routes: /ping, /invocations, /predictions/{name}, /models/{name}/invoke.
 
-An `Invocation` holds the parts of a request that reach a handler, and the name of the model that it is for.
+An `Invocation` holds the parts of a request that reach a handler, and the name of the model that the request addresses.
 Source: DJL Serving 0.36.0 (RequestParser, InferenceRequestHandler), recorded (03_invocations_routing,
 23_cohost_custom_attributes).
 """
@@ -41,14 +41,14 @@ _SPELLING = {"Sagemaker": "SageMaker", "Id": "Id"}
 class Invocation:
     """The parts of a request that reach a handler.
 
-    `properties` are headers and custom attributes, `contents` query, form fields and body, in this order.
+    `properties` are headers and custom attributes. `contents` are query, form fields and body, in this order.
     """
 
     def __init__(self, request: Request, body: bytes) -> None:
-        """Read a request.
+        """Read the parts of a request.
 
         Raises:
-            BadRequest: the request tries to choose the handler function.
+            BadRequest: the request has a property `handler`, which would choose the handler function.
         """
         self._properties = _properties(request.headers.items())
         self._query = parse_qsl(request.url.query, keep_blank_values=True)
@@ -59,17 +59,17 @@ class Invocation:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the properties under their own names."""
+        """Return the properties' values, under names in the usual spelling, e.g. "Content-Type"."""
         return dict(self._properties.values())
 
     def value_of(self, name: str) -> str | None:
-        """Return a property whatever the case of its name, or None."""
+        """Return the property of this name in any letter case; None if there is none."""
         found = self._properties.get(name.lower())
         return None if found is None else found[1]
 
     @property
     def model_name(self) -> str | None:
-        """Return the model that the request names: by query, header or custom attribute, or form field."""
+        """Return the model name from the query, else a header or custom attribute, else a form field; None if none."""
         query = dict(reversed(self._query)).get(_MODEL_NAME)
         if query:
             return query
@@ -79,13 +79,13 @@ class Invocation:
 
     @property
     def model_version(self) -> str | None:
-        """Return the version that the request names."""
+        """Return the model version from the query, else a header or custom attribute; None if there is none."""
         query = dict(reversed(self._query)).get(_MODEL_VERSION)
         return query if query is not None else self._properties.get(_MODEL_VERSION, ("", None))[1]
 
 
 def _properties(headers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Return properties by lower-case name, since their names have no case; a later one replaces an earlier one."""
+    """Return (name, value) of each property by lower-case name; a later property replaces an earlier one."""
     properties: dict[str, tuple[str, str]] = {}
     for name, value in headers:
         if name == CUSTOM_ATTRIBUTES:
@@ -97,7 +97,7 @@ def _properties(headers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]
 
 
 def _usual_spelling(name: str) -> str:
-    """Return a header's name as "Content-Type": ASGI hands names over in lower case, handlers look them up so."""
+    """Return a header's name in the spelling of "Content-Type", which handlers expect; ASGI gives lower case."""
     if "_" in name:
         return name
     return "-".join(_SPELLING.get(part, part) for part in name.title().split("-"))
@@ -127,7 +127,7 @@ _STARTING = "x-starting-token"
 
 
 def ping(registry: Registry) -> Reply:
-    """Return the state of every model; 500 when one has failed."""
+    """Answer /ping with the status of every model; the HTTP status is 500 if a model has failed."""
     models = registry.models.values()
     states = {model.name: {"status": model.health} for model in models}
     failed = any(model.status is Status.FAILED for model in models)
@@ -135,9 +135,9 @@ def ping(registry: Registry) -> Reply:
 
 
 class ReplyCache:
-    """The answers to requests that did not wait for theirs (`x-synchronous: false`), by token.
+    """The answers to requests whose callers do not wait for them (`x-synchronous: false`), by token.
 
-    As the server's default cache they stay in memory; here no more than `most` of them, the oldest go first.
+    As in the server's default cache, answers stay in memory; here only the newest `most` answers are kept.
     Source: DJL Serving 0.36.0 (docs/async_caching.md; InferenceRequestHandler), recorded (02v_tf590, exchange 79).
     """
 
@@ -147,7 +147,7 @@ class ReplyCache:
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, answer: Coroutine[None, None, Reply]) -> Reply:
-        """Start to answer a request in the background; return the reply with its token."""
+        """Compute `answer` in the background; return the reply that gives the caller the token to fetch it with."""
         token = str(uuid.uuid4())
         headers = {_NEXT: token, CUSTOM_ATTRIBUTES: f"{_NEXT}={token}"}
         self._replies[token] = Reply(HTTPStatus.ACCEPTED, b"", headers, "The model result is not yet available")
@@ -159,10 +159,10 @@ class ReplyCache:
         return Reply(HTTPStatus.OK, b"", headers)
 
     def get(self, token: str) -> Reply:
-        """Return the answer of a token, or 202 as long as there is none.
+        """Return the answer to the request with this token; an answer with status 202 until it exists.
 
         Raises:
-            BadRequest: no request has that token.
+            BadRequest: no request has this token, or its answer is no longer kept.
         """
         reply = self._replies.get(token)
         if reply is None:
@@ -175,7 +175,7 @@ class ReplyCache:
         except Fault as fault:
             reply = Reply(_SERVER_ERROR, reason=fault.message)
         except Unanswered:
-            # The caller's later requests keep getting 202.
+            # Requests with this token keep getting 202.
             return
         if token in self._replies:
             self._replies[token] = reply
@@ -184,10 +184,10 @@ class ReplyCache:
 async def infer(
     registry: Registry, cache: ReplyCache, request: Request, segments: Sequence[str], body: bytes, request_id: str
 ) -> Reply:
-    """Have a request answered by the model that its path, query, headers or form name.
+    """Return the answer of the model that the request's path, query, headers or form names.
 
     Raises:
-        Fault: it names none or an unknown one, or the model cannot answer.
+        Fault: the request names no model or an unknown one, or the model cannot answer.
         Unanswered: the caller has left, or the server closes the connection without an answer.
     """
     invocation = Invocation(request, body)
@@ -231,7 +231,7 @@ def _addressed(registry: Registry, invocation: Invocation, segments: Sequence[st
     if name is None:
         raise BadRequest("Parameter model_name is required.")
     if version or invocation.model_version is not None:
-        # Models are registered without a version here, so no version is ever there.
+        # Models are registered without a version here, so a request with a version finds none.
         raise ModelNotFound(f"Model or workflow not found: {name}")
     return name
 

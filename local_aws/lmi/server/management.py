@@ -1,4 +1,4 @@
-"""The management routes: /models, /models/{name} and /server/metrics, and this project's own below /_cohost."""
+"""The management routes: /models, /models/{name} and /server/metrics, and this project's own routes below /_cohost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBERS = {
     "min_worker": "cpu.minWorkers",
     "max_worker": "cpu.maxWorkers",
 }
-# What the real server's exceptions say (recorded: 01).
+# Texts of the real server's exceptions (recorded: 01).
 _NO_BODY = 'Cannot invoke "ai.djl.serving.http.LoadModelRequest.getModelUrl()" because "<local4>" is null'
 _NO_URL = 'Cannot invoke "String.startsWith(String)" because "<parameter1>" is null'
 _SHAPES = "See https://github.com/google/gson/blob/main/Troubleshooting.md#unexpected-json-structure"
@@ -47,21 +47,21 @@ _LAST_FIELD = re.compile(r'"([^"]*)"\s*:[^"]*$')
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """A model to load; `synchronous`: the answer waits until it is loaded."""
+    """A request to load a model; if `synchronous`, its answer waits until the model is loaded."""
 
     model: Model
     synchronous: bool
 
 
 def read_load_request(request: Request, body: bytes) -> LoadRequest:
-    """Read `POST /models`: a JSON object if the content type is JSON, otherwise the query string.
+    """Read the load request of `POST /models`, from a JSON body if the content type is JSON, else from the query.
 
-    A query without a model name takes it from the address. Where the real server fails with an internal
-    exception, the answer is that exception, and the log has the error of the request.
+    A query without a model name takes the name from the model's address. If the real server fails with an internal
+    exception, so does this function, and the log names the error of the request.
 
     Raises:
         NullPointer: the JSON object is missing, or has no url or no model_name.
-        JsonSyntax: the body is no JSON object.
+        JsonSyntax: the body is not a JSON object.
         BadRequest: the query has no url.
         NumberFormat: a number cannot be read.
     """
@@ -78,10 +78,10 @@ def read_load_request(request: Request, body: bytes) -> LoadRequest:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Read a body as a JSON object.
+    """Return the JSON object that a body holds.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: the body is not a JSON object.
     """
     try:
         value = json.loads(body)
@@ -93,7 +93,7 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def _load_fields(body: bytes) -> dict[str, Any]:
-    """Read the JSON object of a load request, with the real server's exceptions where it is none."""
+    """Return the JSON object of a load request's body; any other body raises the real server's exception."""
     text = body.decode("utf-8", "replace")
     try:
         value = json.loads(text) if text.strip() else None
@@ -112,7 +112,7 @@ def _load_fields(body: bytes) -> dict[str, Any]:
 
 
 def _syntax_error(text: str, error: ValueError) -> str:
-    """Return Gson's words for a body that ends too early, as recorded; for any other error those of Python's parser."""
+    """Return Gson's text, as recorded, for a body that ends too early; for other errors that of Python's parser."""
     position = getattr(error, "pos", 0)
     if text[position:].strip():
         return str(error)
@@ -122,7 +122,7 @@ def _syntax_error(text: str, error: ValueError) -> str:
 
 
 def _field(fields: Mapping[str, Any], name: str, exception: str | None) -> str:
-    """Return a field of the JSON object as text; numbers and truth values become text, as Gson reads them."""
+    """Return a field of a load request as text; numbers and booleans become text, as in Gson."""
     value = fields.get(name)
     if isinstance(value, dict | list):
         raise JsonSyntax(f"Expected a string but was {_TOKENS.get(type(value), 'BEGIN_OBJECT')} path $.{name}")
@@ -140,13 +140,13 @@ def _parameter(fields: Mapping[str, Any], name: str, default: str) -> str:
 
 
 def _numbers(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers given; a negative one means "not given", as in the real server."""
+    """Return the numbers of a load request by property name; a negative number counts as absent, as in DJL Serving."""
     numbers = {target: java_int(str(fields[name])) for name, target in _NUMBERS.items() if name in fields}
     return {target: number for target, number in numbers.items() if number >= 0}
 
 
 _LARGEST_PAGE = 100
-# The real server removes a model that never had workers and then trips over them (recorded: 01, exchange 54).
+# The real server removes a model that never had workers, and then fails as it ends them (recorded: 01, exchange 54).
 _NO_POOL = 'Cannot invoke "ai.djl.serving.wlm.WorkerPool.decreaseRef()" because "<local2>" is null'
 _DIE = "die"
 _FAULTS = (_DIE, "hang", "lose_device")
@@ -159,7 +159,7 @@ async def manage(registry: Registry, request: Request, segments: Sequence[str], 
     """Answer a request below /models or /server.
 
     Raises:
-        Fault: no such route, method, model or parameter; or a model cannot be loaded.
+        Fault: the route, method, model or a parameter is not valid, or a model cannot be loaded.
     """
     if segments[1] == "server":
         return _server(registry, segments)
@@ -235,14 +235,14 @@ async def _scale(registry: Registry, request: Request, name: str) -> Reply:
 
 
 def counters(registry: Registry) -> Reply:
-    """Return the counters of every model as Prometheus text."""
+    """Answer with the counters of every model as Prometheus text."""
     return Reply(HTTPStatus.OK, exposition(registry.models).encode(), {"content-type": CONTENT_TYPE})
 
 
 def worker_processes(registry: Registry) -> Reply:
-    """List every worker process that runs: `pid`, `model_dir` and `started` (seconds since the epoch) of each.
+    """Answer with `pid`, `model_dir` and `started` (seconds since 1970) of every running worker process.
 
-    Also the processes of no model's list are here, which the real server leaves behind.
+    The list includes processes that belong to no model any more, which the real server leaves running.
     """
     processes = registry.worker_processes.items()
     return json_reply(
@@ -253,12 +253,12 @@ def worker_processes(registry: Registry) -> Reply:
 async def break_worker(registry: Registry, body: bytes) -> Reply:
     """Inject a fault into the oldest worker of a model: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
 
-    "die" kills its process, which has ended before the answer is sent; the others have each later forward pass of it
-    hang, or fail as on a lost device.
+    "die" kills the worker's process, which has ended before the answer is sent. The other faults make each later
+    forward pass of the process hang, or fail as on a lost device.
 
     Raises:
         BadRequest: the body has another form, or the model has no worker with a process.
-        ModelNotFound: there is no such model.
+        ModelNotFound: there is no model of this name.
     """
     wanted = json_object(body)
     name, fault = wanted.get("model"), wanted.get("fault")

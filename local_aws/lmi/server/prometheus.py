@@ -1,7 +1,7 @@
 """The counters of all models as Prometheus text.
 
-Names and units are DJL Serving's where it has the metric (DJL Serving 0.36.0: PrometheusAppender; the label is Model).
-Other metrics start with `cohost_`: DJL Serving does not count batches, and reports only the size of the last one.
+Metrics of DJL Serving have its names and units (DJL Serving 0.36.0: PrometheusAppender; the label is Model). Other
+metrics start with `cohost_`: DJL Serving does not count batches, and reports only the size of the last batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def exposition(models: Mapping[str, Model]) -> str:
 
 
 def _of_model(name: str, model: Model) -> Iterator[tuple[str, str]]:
-    """Yield (metric, line) of every sample of one model."""
+    """Yield (metric name, line of text) for every sample of one model."""
     if model.pool is None:
         return
     label = f'Model="{_escaped(name)}"'

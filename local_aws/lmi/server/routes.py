@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application: pass each request to its route, and turn errors into answers."""
+"""The container's HTTP API as an ASGI application, which passes requests to routes and turns errors into answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # Matched against path and query as sent: "/models/m/invoke?x=1" is not an inference route, as in the real server.
 _INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
 _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
-# This project's own paths; the real server gives its counters at /server/metrics, and only under a setting.
+# This project's own paths; the real server has its counters at /server/metrics, only if SERVING_PROMETHEUS is true.
 COUNTERS_PATH = "/_cohost/metrics"
 WORKERS_PATH = "/_cohost/workers"
 FAULTS_PATH = "/_cohost/worker-faults"
@@ -33,14 +33,14 @@ _LARGEST_BODY = 64 * 1024 * 1024
 
 
 class LmiApp:
-    """The application that answers every request; nothing that a caller sends raises."""
+    """The ASGI application of a container; it turns every exception into an error answer."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._cache = ReplyCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. The server that runs this sends no other kind of scope."""
+        """Answer one HTTP request; the server that runs this application sends no other kind of scope."""
         request = Request(scope, receive)
         try:
             body = await _read_body(request)
@@ -94,7 +94,7 @@ class LmiApp:
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """Return the body, or None when it is larger than the server takes (64 MiB)."""
+    """Return the request's body; None if it is larger than the server accepts (64 MiB)."""
     if int(request.headers.get("content-length", "0")) > _LARGEST_BODY:
         return None
     parts = []
@@ -108,7 +108,7 @@ async def _read_body(request: Request) -> bytes | None:
 
 
 async def _refuse_body(send: Send) -> None:
-    """Send the bare answer to a body that is too large, without the headers of all others (recorded: 02v_tf590)."""
+    """Answer 413 for a body that is too large, without the headers of other answers (recorded: 02v_tf590)."""
     reason = (REASON_HEADER.encode(), b"Request Entity Too Large")
     await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0"), reason]})
     await send({"type": "http.response.body", "body": b""})

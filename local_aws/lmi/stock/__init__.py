@@ -1,1 +1,1 @@
-"""The server's own handler: Hugging Face pipelines, "djl_python.huggingface" in the image."""
+"""The handlers that the server itself has: Hugging Face pipelines ("djl_python.huggingface" in the image) and ONNX."""

@@ -1,6 +1,6 @@
-"""The stock handler: parse requests, run a Hugging Face pipeline over all their inputs, answer in their order.
+"""The stock handler: it parses requests, runs a Hugging Face pipeline over all their inputs, and answers in order.
 
-It passes the pipeline a list without a batch size (default 1), so the model processes the texts one by one. One invalid
+The pipeline gets a list without a batch size (default 1), so the model processes the texts one by one. One invalid
 item, or two requests with different `parameters`, make the whole batch fail. Content types are case-sensitive, so
 "APPLICATION/JSON" counts as bytes. All of this is the real handler's behaviour.
 Source: DJL Serving 0.36.0 (huggingface handler, encode_decode), recorded (tests/data/djl_vectors).
@@ -28,10 +28,10 @@ _NO_CSV_HEADER = (
 
 
 def decode(request: Input) -> Any:
-    """Return the request as {"inputs": …, …}, or any other JSON value where the caller sent one.
+    """Return the request's body as {"inputs": …, …}, or as the JSON value of another form that the caller sent.
 
     Raises:
-        ValueError: the bytes do not match the content type (JSON, UTF-8, CSV with a header).
+        ValueError: the body does not match the content type (JSON, UTF-8, CSV with a header).
     """
     content_type = request.get_property("Content-Type")
     if not content_type:
@@ -59,7 +59,7 @@ _JSON = "application/json"
 
 
 def answer_format(request: Input) -> str:
-    """Return the content type to answer with: the one in `Accept`, JSON where that is absent or "*/*"."""
+    """Return the answer's content type: the one in `Accept`; JSON if the request has no `Accept`, or "*/*" in it."""
     accept = request.get_property("Accept")
     if accept:
         return _JSON if "*/*" in accept else str(accept)
@@ -68,10 +68,10 @@ def answer_format(request: Input) -> str:
 
 
 def encode(outputs: Output, prediction: Any, content_type: str, key: str | None) -> None:
-    """Add the prediction as JSON.
+    """Add a prediction to the outputs as JSON.
 
     Raises:
-        AttributeError: another format is requested. The real handler fails in these two ways, with these texts.
+        AttributeError: `content_type` is another format. The real handler fails with the same two texts.
     """
     if _JSON in content_type:
         outputs.add_as_json(prediction, key=key)
@@ -92,10 +92,10 @@ logger = logging.getLogger(__name__)
 
 
 class StockHandler:
-    """The handler of one model.
+    """The stock handler of one model.
 
-    `formatter` (Input, **settings) → TextInput replaces the parsing of requests; `load` returns the pipeline for the
-    properties of the first call.
+    `formatter` (Input, **settings) → TextInput replaces the stock parsing of requests. `load` returns the pipeline for
+    the properties of the handler's first call.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StockHandler:
         self._pipeline: Callable[..., Any] | Streaming | None = None
 
     def handle(self, inputs: Input) -> Output | None:
-        """Load the model in the first call; answer a request or a batch in every other."""
+        """Load the model in the first call; in every later call, answer a request or a batch."""
         if self._pipeline is None:
             self._pipeline = self._load(inputs.get_properties())
         return None if inputs.is_empty() else self._infer(inputs, self._pipeline)
@@ -128,10 +128,10 @@ class StockHandler:
         predictions = pipeline(_all_texts(good), **_common_parameters(good))
         start = 0
         for index, item in enumerate(parsed):
-            # As the real handler: the key of the content at that place, which need not be this request's where requests
-            # of a batch bring query parameters along (recorded: 18, exchange 35).
+            # As in the real handler, the key is that of the content at position `index`. It may belong to another
+            # request of the batch if requests have query parameters (recorded: 18, exchange 35).
             key = inputs.get_content().key_at(index)
-            # A sentence is what could not be parsed; it answers its request in place of a prediction.
+            # A str is the error text of a request that could not be parsed; it is the answer instead of a prediction.
             size = 0 if isinstance(item, str) else len(_texts(item))
             answer = item if isinstance(item, str) else predictions[start : start + size]
             encode(outputs, answer, answer_format(batch[index]), key)
@@ -139,7 +139,7 @@ class StockHandler:
         return outputs
 
     def _parsed(self, request: Input) -> Any:  # a TextInput or a sentence
-        """Return the parsed request, or a sentence with its error."""
+        """Return the parsed request, or a text that names the error if the request cannot be parsed."""
         try:
             parsed = self._formatter(request)
             parsed.parameters = parsed.parameters.copy()

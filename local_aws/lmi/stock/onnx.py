@@ -1,7 +1,7 @@
-"""The OnnxRuntime engine for text: answer as DJL's Java translators do, from the same files and settings.
+"""The OnnxRuntime engine for text: it answers as DJL's Java translators do, from the same files and settings.
 
-A worker calls `handle` as it does a Python handler; only workers import this, and onnxruntime and tokenizers with it.
-Of the translators there are those for text classification and text embedding, with one text or a list per request.
+A worker calls `handle` like a Python handler. Only workers import this module, with onnxruntime and tokenizers.
+The emulated translators are those for text classification and text embedding, with one text or a list per request.
 Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator, TextEmbeddingTranslator, Classifications,
 HuggingFaceTokenizer, Encoding, OrtModel, Predictor, which makes a TranslateException of every fault; DJL Serving 0.36.0
 answers that with 400).
@@ -36,21 +36,21 @@ _SMALLEST_NORM = 1e-12
 
 
 class Translator(Protocol):
-    """One task's way from texts to answers."""
+    """The conversion of texts to answers for one task, as DJL's translators do it."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        """Load the model that the properties name."""
+        """Load the model in the folder that the property `model_dir` names."""
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
         """Return one answer per text.
 
         Raises:
-            TranslateFault: the model cannot run on them.
+            TranslateFault: the model cannot run on these texts.
         """
 
 
 class _Runner:
-    """Tokenizer and session of one model folder."""
+    """The tokenizer and the onnxruntime session of one model folder."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         folder = Path(properties["model_dir"])
@@ -65,7 +65,7 @@ class _Runner:
         self._session: Any = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
     def run(self, texts: Sequence[str]) -> tuple[Floats, Ids]:
-        """Return the first output, one row per text, and the attention mask, texts by tokens."""
+        """Return the model's first output, with one row per text, and the attention mask, shaped (texts, tokens)."""
         encodings = self._tokenizer.encode_batch(list(texts))
         given = [
             np.array([encoding.ids for encoding in encodings], np.int64),
@@ -84,7 +84,7 @@ class _Runner:
 
 
 class Classification:
-    """Labels with probabilities, the best five first: `[{"className", "probability"}]`."""
+    """The translator for text classification: the five most probable labels, `[{"className", "probability"}]`."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._runner = _Runner(properties)
@@ -94,7 +94,7 @@ class Classification:
         self._function: Callable[[Floats], Floats] = sigmoid if independent else softmax
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
-        """Return a list of labels per text."""
+        """Return for each text its five most probable labels, the most probable first."""
         logits, _ = self._runner.run(texts)
         return [self._classes(self._function(row)) for row in logits]
 
@@ -104,10 +104,12 @@ class Classification:
 
 
 class Embedding:
-    """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` is off.
+    """The translator for text embedding: one vector per text, the mean, maximum or first of its tokens' vectors.
+
+    Vectors are normalized to length one unless the property `normalize` is false.
 
     Raises:
-        ValueError: another pooling is configured.
+        ValueError: the property `pooling` is none of mean, max and cls.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
@@ -119,12 +121,12 @@ class Embedding:
         self._runner = _Runner(properties)
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
-        """Return a vector per text."""
+        """Return one vector per text, as a list of numbers."""
         hidden, mask = self._runner.run(texts)
         vectors = self._pool(hidden, mask[..., None].astype(np.float32))
         if self._normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _SMALLEST_NORM)
-        # As Java writes a float: the fewest digits that tell it from its neighbours.
+        # Java writes a 32-bit float with the fewest digits that distinguish it from neighbouring floats.
         return [[float(str(number)) for number in vector] for vector in vectors.astype(np.float32)]
 
 
@@ -146,19 +148,19 @@ _POOLINGS: Mapping[str, Callable[[Floats, Floats], Floats]] = {"mean": _mean, "m
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return shares that add up to one."""
+    """Return the probabilities of mutually exclusive labels, which add up to one."""
     powers = np.exp(logits - logits.max())
     shares: Floats = powers / powers.sum()
     return shares
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """Return the probability of each label by itself."""
+    """Return the probability of each label, independent of the others."""
     return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 
 def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # tokenizers has no types
-    """Return the tokenizer with the engine's truncation and padding, which replace those of tokenizer.json."""
+    """Return the folder's tokenizer with the engine's truncation and padding instead of those of tokenizer.json."""
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = _object(folder / "tokenizer_config.json")
     longest = int(properties.get("modelMaxLength", config.get("model_max_length", _MODEL_MAX_LENGTH)))
@@ -175,7 +177,7 @@ def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # tokenizer
 
 
 def _padding(tokenizer: Any, config: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the padding's token and id: those of tokenizer.json, else of the configuration."""
+    """Return the padding token and its id: those of tokenizer.json, else of tokenizer_config.json."""
     if tokenizer.padding is not None:
         return tokenizer.padding["pad_token"], tokenizer.padding["pad_id"]
     token = config.get("pad_token", "[PAD]")
@@ -202,17 +204,17 @@ _JSON = "application/json"
 
 
 class OnnxEngine:
-    """One model's engine; the first call, which has no content, loads it."""
+    """The OnnxRuntime engine of one model; the first call, which has no content, loads the model."""
 
     def __init__(self) -> None:
         self._translator: Translator | None = None
 
     def handle(self, inputs: Input) -> Output | None:
-        """Answer one request.
+        """Load the model in the first call; answer one request in every later call.
 
         Raises:
-            ValueError: on the first call, if the settings need a feature that is not emulated.
-            Exception: on the first call, whatever onnxruntime or tokenizers raise on files that they cannot read.
+            ValueError: in the first call, if the settings need a feature that is not emulated.
+            Exception: in the first call, any error of onnxruntime or tokenizers for files that they cannot read.
         """
         if self._translator is None:
             self._translator = _translator_of(inputs.get_properties())
@@ -238,10 +240,10 @@ def _translator_of(properties: Mapping[str, Any]) -> Translator:
 
 
 def _texts(request: Input) -> str | list[str]:
-    """Return a request's text, or its texts where the caller sent a list.
+    """Return a request's text, or its list of texts if the caller sent a list.
 
     Raises:
-        TranslateFault: it has neither, or is not JSON despite its content type.
+        TranslateFault: the request has neither, or is not JSON although its content type is.
     """
     text = request.get_as_string()
     if str(request.get_property("Content-Type") or "").partition(";")[0] != _JSON:
@@ -262,7 +264,7 @@ def _texts(request: Input) -> str | list[str]:
 
 
 def _element(value: Any) -> str:
-    """Return a list's element as text; a number is read as its digits, as Gson does."""
+    """Return a JSON value as text; a number or boolean becomes its JSON text, as in Gson."""
     if isinstance(value, dict | list) or value is None:
         raise TranslateFault("Input is not a valid json.")
     return value if isinstance(value, str) else json.dumps(value)
@@ -278,5 +280,5 @@ _engine = OnnxEngine()
 
 
 def handle(inputs: Input) -> Output | None:
-    """Answer one request of this worker's model."""
+    """Load this worker's model in the first call; answer one request in every later call."""
     return _engine.handle(inputs)

@@ -1,7 +1,7 @@
-"""Load a model as a Hugging Face pipeline on the CPU, with the supported options.
+"""The loading of a model as a Hugging Face pipeline on the CPU, with the supported options.
 
-Source: DJL Serving 0.36.0 (HuggingFaceProperties): only these options have an effect; `max_length`, `truncation` and
-other keys in serving.properties have none.
+Source: DJL Serving 0.36.0 (HuggingFaceProperties): only the options of `PipelineOptions` have an effect; `max_length`,
+`truncation` and other keys in serving.properties have none.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _STREAMING = ("true", "false", "huggingface")
 class PipelineOptions:
     """The options of a pipeline.
 
-    `model` is a folder; `task` None means that the architecture decides; `dtype` None is the checkpoint's own.
-
-    `low_cpu_mem_usage` and `streaming` have the model loaded as one that generates text, whatever its task.
+    `model` is a folder or a Hub id. `task` None means the task of the model's architecture; `dtype` None means the
+    checkpoint's own. `low_cpu_mem_usage` and `streaming` make the model load as one that generates text, whatever its
+    task.
     """
 
     model: str
@@ -36,15 +36,15 @@ class PipelineOptions:
     streaming: bool
 
     def keywords(self) -> dict[str, Any]:
-        """Return the keyword arguments of `transformers.pipeline` beside task, model and tokenizer."""
+        """Return the keyword arguments of `transformers.pipeline` other than task, model and tokenizer."""
         keywords: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
         return keywords if self.dtype is None else keywords | {"dtype": self.dtype}
 
 
 def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
-    """Return the options from a handler's first call.
+    """Return the pipeline's options from the properties of a handler's first call.
 
-    `device_map` is left alone: with one CPU there is nothing to place.
+    `device_map` is ignored: with one CPU there is no choice of device.
 
     Raises:
         ValueError: an option has a value that the pipeline does not support, or requires a GPU.
@@ -87,7 +87,7 @@ def _dtype(name: str | None) -> str | None:
     return _DTYPES[name.lower()]
 
 
-# Source: DJL Serving 0.36.0 (huggingface handler); the later entry wins where two fit.
+# Source: DJL Serving 0.36.0 (huggingface handler); if two entries fit, the later one counts.
 _TASK_OF_ARCHITECTURE = {
     "ForQuestionAnswering": "question-answering",
     "ForTokenClassification": "token-classification",
@@ -97,23 +97,23 @@ _TASK_OF_ARCHITECTURE = {
     "ForCausalLM": "text-generation",
     "ForConditionalGeneration": "text2text-generation",
 }
-# What `enable_streaming` can do something with.
+# The ends of the architectures' names that `enable_streaming` supports.
 _GENERATING = ("CausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration")
 
 
 @dataclass(frozen=True)
 class Streaming:
-    """A model with `enable_streaming`: an encoder answers every request with `refusal` (recorded: 22, exchange 41)."""
+    """An encoder with `enable_streaming`, which answers every request with `refusal` (recorded: 22, exchange 41)."""
 
     refusal: str
 
 
 def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streaming:
-    """Load the pipeline for a model's properties.
+    """Load and return the pipeline for a model's properties.
 
     Raises:
-        Exception: whatever transformers raises on weights it cannot read or a task it does not know; ValueError for
-            options of no use.
+        ValueError: an option's value is not supported, or the model's architecture fits no task.
+        Exception: any other error of transformers, for weights that it cannot read or a task that it does not know.
     """
     import transformers  # only workers may pay for torch
 
@@ -147,10 +147,10 @@ def _streaming(architectures: Sequence[str]) -> Streaming:
 
 
 def task_of(architecture: str) -> str:
-    """Return the task of an architecture's class name.
+    """Return the task for the class name of a model's architecture.
 
     Raises:
-        ValueError: the name fits no task.
+        ValueError: no task is known for this name.
     """
     tasks = [task for suffix, task in _TASK_OF_ARCHITECTURE.items() if architecture.endswith(suffix)]
     if not tasks:

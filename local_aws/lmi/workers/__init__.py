@@ -1,1 +1,1 @@
-"""The workers of a model: the pool, the queue of requests, processes, and the code that runs in a process."""
+"""The workers of a model: their pool, the queue of requests, their processes, and the code that runs in a process."""

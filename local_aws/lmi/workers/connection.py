@@ -1,7 +1,7 @@
-"""The socket between the container and a worker process: frames, and the container's end of it.
+"""The socket between the container and a worker process: its frames, and the container's end of it.
 
-A frame is two unsigned 32-bit lengths (network order), a JSON head of the first length and a body of the second. The
-body is the concatenation of the frame's contents, unencoded; the head lists their keys and sizes.
+A frame consists of two unsigned 32-bit lengths in bytes (network order), a JSON head of the first length and a body of
+the second. The body is the concatenation of the frame's contents, unencoded; the head lists their keys and sizes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message: `head` holds plain JSON values, `contents` the (key, bytes) pairs that go with it."""
+    """One message on the socket: `head` holds plain JSON values, `contents` the (key, bytes) pairs of the message."""
 
     head: dict[str, Any]
     contents: Sequence[Content] = field(default_factory=tuple)
@@ -41,7 +41,7 @@ class Frame:
 
 
 class FrameReader:
-    """A stream of bytes cut into frames."""
+    """The reader that cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -65,7 +65,7 @@ class FrameReader:
 
 
 def receive(connection: socket.socket, reader: FrameReader) -> Iterator[Frame]:
-    """Yield the frames that a blocking socket brings, until its other end closes."""
+    """Yield the frames that arrive on a blocking socket, until its other end closes."""
     while data := connection.recv(_CHUNK):
         yield from reader.feed(data)
 
@@ -84,10 +84,10 @@ DISCONNECTED = "java.util.concurrent.ExecutionException: java.io.IOException: Py
 
 
 class WorkerConnection(asyncio.Protocol):
-    """The container's end of the socket: send requests, and hand each answer to the call that waits for it.
+    """The container's end of the socket to a worker: it sends requests, and gives each answer to the waiting call.
 
-    `on_lost` is called once, when a worker that had imported its handler has closed its end or died, or `close` was
-    called.
+    `on_lost` is called once, when the socket of a worker that had imported its handler has closed: the worker closed
+    it or died, or `close` was called.
     """
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
@@ -101,16 +101,16 @@ class WorkerConnection(asyncio.Protocol):
 
     @property
     def connected(self) -> bool:
-        """Return True if the worker's end is open."""
+        """Return True if the socket to the worker is open."""
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the socket, which is ready now."""
+        """Keep the transport of the socket, which is open now (called by asyncio)."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio hands a stream protocol
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take frames from the worker: its start, and answers."""
+        """Handle the worker's frames, the message of its start and answers (called by asyncio)."""
         for frame in self._frames.feed(data):
             if "started" in frame.head:
                 self.started.set_result(True)
@@ -118,7 +118,7 @@ class WorkerConnection(asyncio.Protocol):
                 self._answer(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
-        """Fail every waiting call at once: the worker has ended."""
+        """Fail every waiting call at once, because the worker has ended (called by asyncio)."""
         had_started = self.started.done()
         if not had_started:
             self.started.set_result(False)
@@ -130,13 +130,13 @@ class WorkerConnection(asyncio.Protocol):
             self._on_lost()
 
     def send_order(self, head: dict[str, Any]) -> None:
-        """Send the first frame, which contains what the worker has to load."""
+        """Send a frame that is not a request: the first, with the model to load, or a fault to inject."""
         self._write(Frame(head))
 
     def call(
         self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
     ) -> None:
-        """Send a request; `take` gets each frame that answers it until it returns True, or None when there is none."""
+        """Send a request. `take` gets each frame of its answer until `take` returns True; None if the worker ends."""
         self._next_id += 1
         self._calls[self._next_id] = take
         self._write(Frame({"id": self._next_id, "properties": properties}, contents))
@@ -145,7 +145,7 @@ class WorkerConnection(asyncio.Protocol):
         """Send a request and wait for its one answer.
 
         Raises:
-            WorkerFailure: the worker died first.
+            WorkerFailure: the worker died before it answered.
         """
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
 

@@ -1,4 +1,4 @@
-"""The container's side of the process that workers are forked from (zygote.py)."""
+"""The container's side of the zygote, the process that workers are forked from (zygote.py)."""
 
 from __future__ import annotations
 
@@ -24,42 +24,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What makes forking safe (no threads of OpenBLAS), and what keeps every worker from asking the network.
+# Variables that make forking safe (no threads of OpenBLAS), and that keep workers from asking the network.
 _FORCED = {
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-# One thread per worker, as the image's start script sets. Where there are more, those that wait give up their core, for
-# models share the machine's and spinning threads slow the others down several times.
+# One thread per worker, as the image's start script sets. If a model sets more, waiting threads give up their core:
+# models share the machine's cores, and spinning threads slow the others down several times.
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
 _GONE = "the process that workers are forked from has ended; see the container's log"
 _LEAST_LIFE_S = 60.0
 _FIRST_SOCKET = 19000
 CONFIG_FILE: Final = "config.properties"
 HUB_CACHE: Final = "huggingface"
-"""The folder below a container's own that its workers take for the cache of the Hugging Face Hub (HF_HUB_CACHE)."""
+"""The subfolder of a container's folder that its workers use as cache of the Hugging Face Hub (HF_HUB_CACHE)."""
 _KILLED = -9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForkedProcess:
-    """A worker that runs: the folder of its model, and when it was forked, in seconds since the epoch."""
+    """A running worker process: the folder of its model, and the time of its fork, in seconds since 1970."""
 
     model_dir: str
     started: float = field(default_factory=time.time)
 
 
 class ForkServer:
-    """The process that worker processes are forked from.
+    """The zygote, the process that worker processes are forked from, as the container sees it.
 
-    `start` returns before its heavy imports are done, `fork` waits for them. The process is started again when it dies,
-    unless it has just been started. `loaded` are the pids of the workers that have loaded their models and still run.
+    `start` returns before the zygote's heavy imports are done, `fork` waits for them. A zygote that dies is started
+    again, unless it died within a minute and before its imports were done. `loaded` are the pids of the running workers
+    that have loaded their models.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the container's own folder, with the config.properties that handlers find by --config-file."""
+        """Keep the container's folder, which holds the config.properties that handlers find by --config-file."""
         self.loaded: set[int] = set()
         self._folder = folder
         self._numbers = itertools.count(_FIRST_SOCKET)
@@ -74,28 +75,28 @@ class ForkServer:
 
     @property
     def workers(self) -> Mapping[int, ForkedProcess]:
-        """Return every worker process that has not ended, by pid, in the order of their start."""
+        """Return every running worker process by pid, in the order of their start."""
         return self._workers
 
     async def start(self) -> None:
-        """Start the process."""
+        """Start the zygote."""
         self._control = await self._spawn()
         self._watching = asyncio.create_task(self._watch(self._control))
 
     def sock_name(self) -> str:
-        """Give the next name in the order and form of the real server's sockets; here no socket lies there."""
+        """Return the next socket name in the real server's order and form; here no socket has this name."""
         return str(self._folder / f"djl_sock.{next(self._numbers)}")
 
     async def fork(self, model_dir: str = "") -> tuple[int, socket.socket, asyncio.Future[int]]:
-        """Fork a worker for a model's folder; return its pid, the socket to it, and its exit code once it ends.
+        """Fork a worker for a model's folder; return its pid, the socket to it, and a future of its exit code.
 
         Raises:
-            EngineFailure: the process that forks cannot be kept running.
+            EngineFailure: the zygote cannot be kept running.
         """
         try:
             return await self._fork(model_dir)
         except EngineFailure:
-            # It died just then; its replacement gets a second try.
+            # The zygote died during the fork; its replacement gets a second try.
             return await self._fork(model_dir)
 
     async def _fork(self, model_dir: str) -> tuple[int, socket.socket, asyncio.Future[int]]:
@@ -113,7 +114,7 @@ class ForkServer:
         except OSError as error:
             ours.close()
             self._pending_forks.remove((model_dir, answer))
-            # The news of its death is on the way; until it is here the event would let the second try through.
+            # `_watch` has yet to see the zygote's death; until then `_ready` would let the second try through.
             self._ready.clear()
             raise EngineFailure(_GONE) from error
         except BaseException:
@@ -122,7 +123,7 @@ class ForkServer:
         return pid, ours, exited
 
     def kill(self, pid: int) -> None:
-        """End a worker at once. Asking its parent cannot hit another process that got the same number."""
+        """Kill a worker. The zygote, its parent, sends the signal, so no other process with a reused pid is hit."""
         self._workers.pop(pid, None)
         self.loaded.discard(pid)
         if self._control is not None:
@@ -130,7 +131,7 @@ class ForkServer:
                 self._control.send(json.dumps({"op": "kill", "pid": pid}).encode() + b"\n")
 
     async def stop(self) -> None:
-        """End the process and every worker."""
+        """End the zygote and every worker."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -141,7 +142,7 @@ class ForkServer:
             await self._process.wait()
 
     async def _spawn(self) -> socket.socket:
-        """Start the process; return the socket to it."""
+        """Start the zygote's process; return the socket to it."""
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         with theirs:
@@ -155,7 +156,7 @@ class ForkServer:
         return ours
 
     async def _watch(self, control: socket.socket) -> None:
-        """Read the process's messages, and start it again when it has died after some time."""
+        """Read the zygote's messages, and start it again when it dies, unless its imports failed within a minute."""
         clock = asyncio.get_running_loop().time
         while True:
             started = clock()
@@ -170,7 +171,7 @@ class ForkServer:
         self._ready.set()
 
     async def _read(self, control: socket.socket) -> bool:
-        """Read until the process has ended; return True if its imports had succeeded."""
+        """Read the zygote's messages until it has ended; return True if its imports had succeeded."""
         reader, writer = await asyncio.open_unix_connection(sock=control.dup())
         imported = False
         try:
@@ -184,7 +185,7 @@ class ForkServer:
         return imported
 
     def _lose_process(self) -> None:
-        """Fail all waiting callers: the process has ended, and its workers with it."""
+        """Fail all waiting callers, because the zygote has ended and its workers with it."""
         if self._control is not None:
             self._control.close()
             self._control = None

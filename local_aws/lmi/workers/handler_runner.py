@@ -1,10 +1,10 @@
-"""Run a model's handler in a worker process: load it, then answer calls until the container closes the socket.
+"""The code of a worker process: it loads a model's handler, and answers calls until the container closes the socket.
 
 The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
-"sock_name"}; the answer {"started": true} means that the handler is imported. Every later frame is a request {"id",
-"properties"} with its contents, answered by {"id", "code", "message", "properties"} with contents; or {"fault"}, which
-makes every later forward pass of this process fail. With `option.async_mode=true` each request is passed to the
-handler at once.
+"sock_name"}; the answer {"started": true} means that the handler is imported. Each later frame is a request {"id",
+"properties"} with contents, whose answer is {"id", "code", "message", "properties"} with contents; or a {"fault"} that
+makes every later forward pass of this process fail. With `option.async_mode=true` each request goes to the handler at
+once.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
 _ASYNC_FAILURE = "service.invoke_handler_async() failure"
-# What a broken device makes torch raise, in every later call of the process.
+# The text of the error that torch raises in every later call of a process whose device is broken.
 _LOST_DEVICE = "CUDA error: an illegal memory access was encountered"
 _OUT_OF_MEMORY = 507
 _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 
 
 def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Callable[[Input], Any]:
-    """Return the function that answers requests.
+    """Return the function of a model's handler that answers requests.
 
-    `entry_point` is a file below `model_dir`, a module name, or None for the stock handler, which also steps in for a
-    file that has no `function`; a function marked as an input formatter then parses the requests.
+    `entry_point` is a file below `model_dir`, a module name, or None for the stock handler. The stock handler also
+    answers for a file without `function`; a function of the file marked as input formatter then parses the requests.
 
     Raises:
-        Exception: whatever the file raises while it is imported; ValueError when it is not there.
+        ValueError: the file does not exist.
+        Exception: any error that the file raises while it is imported.
     """
     if entry_point is None:
         return StockHandler().handle
@@ -70,7 +71,7 @@ def _load_module(model_dir: Path, entry_point: str) -> ModuleType:
     if not file.is_file():
         msg = f"entry-point file not found {file}."
         raise ValueError(msg)
-    # A handler may import its neighbours, as it may in the image, where the model's folder is the working directory.
+    # A handler may import other files of its folder, as in the image, where this folder is the working directory.
     sys.path.insert(0, str(model_dir))
     name = f"model_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -84,7 +85,7 @@ def _load_module(model_dir: Path, entry_point: str) -> ModuleType:
 
 
 async def serve_async(connection: socket.socket, handler: Callable[[Input], Awaitable[Any]], model_dir: str) -> None:
-    """Answer requests as the handler finishes them, in whatever order, until the socket closes."""
+    """Serve an asynchronous handler until the socket closes; answers go out in the order in which they are ready."""
     reader, writer = await asyncio.open_connection(sock=connection)
     frames = FrameReader()
     running: set[asyncio.Task[None]] = set()
@@ -106,7 +107,7 @@ async def _answer(
 
 
 async def _outputs(handler: Callable[[Input], Awaitable[Any]], inputs: Input) -> AsyncIterator[Output]:
-    """Yield a handler's answer: one output, or several where it returned an asynchronous generator."""
+    """Yield a handler's answer to one request: one output, or several if the handler returns an async generator."""
     try:
         result = await handler(inputs)
         if hasattr(result, "__aiter__"):
@@ -120,7 +121,7 @@ async def _outputs(handler: Callable[[Input], Awaitable[Any]], inputs: Input) ->
 
 
 def run(connection: socket.socket) -> int:
-    """Serve a container's end of `connection`; return 1, the exit code, when the handler could not be imported."""
+    """Run a worker on its socket to the container; returns the exit code, 1 if the handler cannot be imported."""
     frames = receive(connection, FrameReader())
     order = next(frames, None)
     if order is None:
@@ -146,7 +147,7 @@ def run(connection: socket.socket) -> int:
 
 
 def _arguments(order: dict[str, Any]) -> list[str]:
-    """Return the real engine's command line, from which a handler can read --sock-name; no socket lies there."""
+    """Return the command line of the real engine, in which a handler can read --sock-name; no socket has that name."""
     return [
         *("djl_python_engine.py", "--sock-type", "unix", "--sock-name", order["sock_name"]),
         *("--model-dir", order["model_dir"], "--entry-point", order["entry_point"] or ""),
@@ -156,9 +157,9 @@ def _arguments(order: dict[str, Any]) -> list[str]:
 
 
 class _WorkerLines(logging.Formatter):
-    """Log lines of a worker as the real server's log has them: each names process and model.
+    """The format of a worker's log lines, as in the real server's log: each line names the process and the model.
 
-    Source: DJL Serving 0.36.0 (PyProcess), whose names of models are cut to 15 characters.
+    Source: DJL Serving 0.36.0 (PyProcess), which cuts the model's name to 15 characters.
     """
 
     def __init__(self, model: str) -> None:
@@ -166,12 +167,12 @@ class _WorkerLines(logging.Formatter):
         self._start = f"W-{os.getpid()}-{model[:15]}-stdout: "
 
     def format(self, record: logging.LogRecord) -> str:
-        """Put the start before each line of a record, a traceback's too."""
+        """Return a record's text, with process and model before each line, also those of a traceback."""
         return "\n".join(self._start + line for line in super().format(record).splitlines())
 
 
 def _use_threads(count: int) -> None:
-    """Set torch's threads: it read OMP_NUM_THREADS when it was imported, which was before this process was forked."""
+    """Set torch's number of threads; torch read OMP_NUM_THREADS at its import, before this process was forked."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(count)
 
@@ -190,7 +191,7 @@ def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable
 
 
 def input_of(frame: Frame, model_dir: str) -> Input:
-    """Return a request frame as a handler sees it, with what the engine adds (recorded: 21_handler_properties)."""
+    """Return a handler's input for a request frame, with the engine's properties (recorded: 21_handler_properties)."""
     inputs = Input()
     inputs.properties = frame.head["properties"] | {"cluster_size": "1", "device_id": "-1", "model_dir": model_dir}
     inputs.function_name = inputs.properties.get("handler")
@@ -200,21 +201,21 @@ def input_of(frame: Frame, model_dir: str) -> Input:
 
 
 def answer_of(result: Any) -> Output:
-    """Return a handler's result as an output: None is "no content", anything that is not an Output an error."""
+    """Return a handler's result as an output: None gives 204 "No content", any value but an Output gives an error."""
     if result is None:
         return Output(code=204, message="No content")
     return result if isinstance(result, Output) else Output().error(f"Invalid output type: {type(result)}")
 
 
 def failure_of(error: Exception, message: str = "invoke handler failure") -> Output:
-    """Return the answer to a call whose handler raised."""
+    """Return the answer to a call in which the handler raised `error`."""
     if type(error).__name__ in _OUT_OF_MEMORY_TYPES:
         return Output(code=_OUT_OF_MEMORY, message=str(error))
     return Output().error(str(error), message=message)
 
 
 def answer_frame(request: Frame, output: Output) -> Frame:
-    """Return an output as a frame for the container."""
+    """Return a handler's output as the frame that answers a request frame."""
     head = {
         "id": request.head["id"],
         "code": output.code,
@@ -225,10 +226,10 @@ def answer_frame(request: Frame, output: Output) -> Frame:
 
 
 def break_forward_passes(fault: str) -> None:
-    """Have torch run into `fault` ("hang" or "lose_device") before each forward pass from now on.
+    """Inject `fault` ("hang" or "lose_device") into each forward pass of this process from now on.
 
-    The handler knows nothing of it: torch calls what is registered here before each module's `forward`. The thread of a
-    pass that hangs waits for ever, with Python's lock released, so other threads go on.
+    torch calls a hook before each module's `forward`, which the handler does not notice. With "hang", the thread of the
+    forward pass waits for ever, with Python's interpreter lock released, so other threads continue.
     """
     from torch.nn.modules.module import register_module_forward_pre_hook
 

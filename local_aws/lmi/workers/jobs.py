@@ -1,9 +1,9 @@
 """Requests that wait for a worker of one model: jobs, batches, the split of their answers, and the queue.
 
-The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, and all
-of them have the same priority: taking the head of such a heap moves its *last* element to the front (Java SE 17 API;
-recorded: 20_queue_order). So if the worker is busy, the newest request is next, and the oldest may wait for as long as
-requests arrive. A load test shows this on this machine as on the real server.
+The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, a heap,
+and all requests have the same priority. Taking the heap's head moves its *last* element to the front (Java SE 17 API;
+recorded: 20_queue_order). So while the worker is busy, the newest request comes next, and the oldest may wait as long
+as requests arrive. A load test shows the same order here and on the real server.
 
 Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
@@ -43,7 +43,7 @@ _ENGINE_FAILURE = {
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One request: headers and what the server adds as `properties`, its body and query as `contents`."""
+    """One request: `properties` are its headers and the server's additions, `contents` its query and body."""
 
     properties: dict[str, str]
     contents: Sequence[Content]
@@ -52,23 +52,23 @@ class Job:
     left: bool = False
 
     def leave(self) -> None:
-        """Take note that the caller has closed its connection: a worker passes over what it has not begun."""
+        """Record that the caller has closed its connection; a worker skips the job if it has not begun it."""
         self.left = True
         self.give_up()
 
     def give_up(self) -> None:
-        """End the wait for an answer without one."""
+        """End the wait for an answer with Unanswered, unless the request is answered."""
         if not self.future.done():
             self.future.set_exception(Unanswered())
 
     @property
     def age_s(self) -> float:
-        """Return the seconds since the request came."""
+        """Return the seconds since the request arrived."""
         return time.perf_counter() - self.arrived_at
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
-    """Join a batch into one request: keys get the prefix `batch_NNN.`; a single request is not changed."""
+    """Return properties and contents of a batch as one request: keys get the prefix `batch_NNN.` if it has several."""
     if len(jobs) == 1:
         return dict(jobs[0].properties), list(jobs[0].contents)
     properties = {"batch_size": str(len(jobs))}
@@ -81,10 +81,10 @@ def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
 
 
 def split(frame: Frame, size: int) -> list[Answer]:
-    """Split the answer to a batch of `size` requests. An error answers all of them.
+    """Split the answer to a batch of `size` requests into one answer each; an error is the answer to every request.
 
     Raises:
-        TranslateFault: there are more or fewer answers than requests, or one of them does not identify its request.
+        TranslateFault: there are more or fewer answers than requests, or an answer's key names no request.
     """
     if size == 1 or frame.head["code"] >= _FIRST_ERROR:
         return [_answer(frame, frame.contents)] * size
@@ -101,13 +101,13 @@ def split(frame: Frame, size: int) -> list[Answer]:
 
 @dataclass(slots=True)
 class AsyncAnswer:
-    """The answer of an asynchronous handler, which may come in parts; complete once a part is marked as the last."""
+    """The answer of an asynchronous handler, which comes in parts and is complete once a part is marked as the last."""
 
     properties: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
 
     def add(self, frame: Frame) -> Answer | None:
-        """Add a part; return the whole answer once it is complete."""
+        """Add a part of the answer; return the whole answer once it is complete, else None."""
         self.properties |= frame.head["properties"]
         code, message = frame.head["code"], frame.head["message"]
         if code != _OK or not frame.contents:
@@ -120,16 +120,18 @@ class AsyncAnswer:
         return Answer(_OK, "OK", self.properties, bytes(self.body)) if done else None
 
     def broken(self) -> Answer:
-        """Give the answer to a call whose process has ended (recorded: 27); parts that came before stay in it."""
+        """Return the answer to a call whose process has ended (recorded: 27); it keeps the parts that came before."""
         properties = self.properties if self.body else {}
         return Answer(_SERVER_ERROR, "OK", properties, bytes(self.body) + compact(_ENGINE_FAILURE).encode())
 
 
 def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
-    """Add a part to an asynchronous answer, and finish the job once it is complete or the worker has ended (None).
+    """Add a part to a job's asynchronous answer, and finish the job once the answer is complete.
+
+    `frame` is the part; None means that the worker's process has ended, which completes the answer as an error.
 
     Raises:
-        TranslateFault: the part is not what an asynchronous handler may answer.
+        TranslateFault: the part is not in the form of Output.binary_encode, or its code is not a status.
     """
     whole = answer.broken() if frame is None else answer.add(frame)
     if whole is not None and not job.future.done():
@@ -137,7 +139,7 @@ def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
 
 
 def fail(jobs: Sequence[Job], fault: Fault) -> None:
-    """Answer requests with a fault, but for those already answered."""
+    """Answer with a fault those of the requests that are not answered yet."""
     for job in jobs:
         if not job.future.done():
             job.future.set_exception(fault)
@@ -158,7 +160,7 @@ def _answer(frame: Frame, contents: Sequence[Content]) -> Answer:
 
 
 def _read_entries(data: bytes) -> dict[str, str]:
-    """Read the texts that `Output.binary_encode` wrote."""
+    """Return the entries that `Output.binary_encode` wrote."""
     texts = []
     try:
         (count,) = struct.unpack_from(">h", data)
@@ -173,25 +175,25 @@ def _read_entries(data: bytes) -> dict[str, str]:
 
 
 class JobQueue:
-    """Requests that wait for a worker."""
+    """The queue of a model's requests that wait for a worker."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
-        """Return the number of requests that wait."""
+        """Return the number of waiting requests."""
         return len(self._jobs)
 
     def offer(self, job: Job) -> None:
-        """Add a request and wake a worker that waits."""
+        """Add a request and wake one waiting worker."""
         self._jobs.append(job)
         self._wake()
 
     async def batch(self, size: int, delay_s: float, idle_s: float | None) -> list[Job]:
-        """Take up to `size` requests: wait for the first, then for `delay_s` at most until the batch is full.
+        """Take up to `size` requests: wait for the first, then at most `delay_s` seconds until the batch is full.
 
-        Empty when none came within `idle_s` seconds (None: waits on).
+        The batch is empty if no request arrives within `idle_s` seconds (None: without limit).
         """
         first = await self._take(idle_s)
         if first is None:
@@ -200,7 +202,7 @@ class JobQueue:
         try:
             await self._fill(jobs, size, delay_s)
         except BaseException:
-            # The worker that collected them has ended; another one takes them.
+            # The worker that collected these requests has ended; another worker takes them.
             for job in jobs:
                 self.offer(job)
             raise
@@ -216,7 +218,7 @@ class JobQueue:
             jobs.append(job)
 
     def drain(self) -> Sequence[Job]:
-        """Take everything out."""
+        """Remove and return all waiting requests."""
         jobs, self._jobs = self._jobs, []
         return jobs
 
@@ -235,10 +237,10 @@ class JobQueue:
         try:
             await future
         except asyncio.CancelledError:
-            # A worker that goes away must not swallow the call that woke it.
+            # If a worker was woken for a request and then cancelled, another worker must be woken.
             if future.done() and not future.cancelled():
                 self._wake()
-            elif future in self._waiting:  # else a call has passed over it, between its end and this line
+            elif future in self._waiting:  # else `_wake` has skipped it, between its cancellation and this line
                 self._waiting.remove(future)
             raise
 
@@ -250,7 +252,7 @@ class JobQueue:
                 return
 
     def _poll(self) -> Job:
-        """Take one as Java's heap with equal priorities does: the head goes, the last element takes its place."""
+        """Take one request like Java's heap of equal priorities: the head leaves, the last element takes its place."""
         last = self._jobs.pop()
         if not self._jobs:
             return last

@@ -1,7 +1,7 @@
 """Counters of one model: responses, batches, and the waiting and answer times of requests.
 
-Units and bounds are DJL Serving's if it has the metric (DJL Serving 0.36.0: BatchAggregator,
-InferenceRequestHandler): "QueueTime" and "RequestLatency" are histograms in microseconds.
+Metrics of DJL Serving have its units and bounds (DJL Serving 0.36.0: BatchAggregator, InferenceRequestHandler):
+"QueueTime" and "RequestLatency" are histograms in microseconds.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 _MICROSECONDS = 1_000_000
-# Five milliseconds to ten seconds, as the Prometheus client for Java has it, in microseconds, and shorter times below.
+# The default bounds of Prometheus's Java client, 5 ms to 10 s, in microseconds, and shorter times below them.
 _TIMES = (100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000)
 _LONG_TIMES = (5_000_000, 10_000_000)
-# A handler may make up any status.
+# The group, 2XX, 4XX or 5XX, in which a status of each hundred counts; a handler may return any status.
 _GROUPS = {1: 2, 2: 2, 3: 2, 4: 4}
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Histogram:
-    """The number of values at or below each bound."""
+    """A Prometheus histogram: the number of values at or below each bound, and the values' sum."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self._bounds = bounds
@@ -58,7 +58,7 @@ class ModelMetrics:
         }
 
     def batch(self, waited_s: Iterable[float]) -> None:
-        """Record a batch that goes to a worker by the seconds that each of its requests has waited."""
+        """Record a batch that goes to a worker; `waited_s` has the seconds that each of its requests waited."""
         size = 0
         for seconds in waited_s:
             self.histograms["QueueTime"].observe(seconds * _MICROSECONDS)
@@ -67,9 +67,9 @@ class ModelMetrics:
         self.batches += 1
 
     def answered(self, seconds: float) -> None:
-        """Record an answered request with its seconds from arrival to answer."""
+        """Record an answered request; `seconds` is the time from its arrival to its answer."""
         self.histograms["RequestLatency"].observe(seconds * _MICROSECONDS)
 
     def response(self, status: int) -> None:
-        """Record the status that a caller got; one that a handler made up counts where a server would put it."""
+        """Record the status of an answer under 2XX, 4XX or 5XX: 1XX and 3XX count as 2XX, 600 and above as 5XX."""
         self.responses[_GROUPS.get(status // 100, 5)] += 1

@@ -1,8 +1,8 @@
-"""The pool of one model's workers: keep their number, reject requests without a worker, start one more under load.
+"""The pool of one model's workers: it rejects requests if no worker runs, and starts further workers under load.
 
 Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
-tests/data/djl_lifecycle). An ended worker counts for a minute more. A replacement starts only with a
-request after this minute, and never after the model has failed.
+tests/data/djl_lifecycle). A worker that has ended counts as a member for another minute. A replacement starts only with
+a request after this minute, and never after the model has failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerPool:
-    """The workers of a model, between `min_workers` and `max_workers` as far as the real server keeps to them."""
+    """The workers of a model; their number keeps to `min_workers` and `max_workers` as far as in the real server."""
 
     def __init__(self, name: str, settings: ModelSettings, rules: ServerRules, starter: WorkerStarter) -> None:
         self.min_workers = settings.min_workers
@@ -59,12 +59,12 @@ class WorkerPool:
 
     @property
     def failed(self) -> bool:
-        """Return True if the model has failed: its workers failed more often than allowed."""
+        """Return True if the model has failed, because its workers failed more often than its threshold."""
         return self.failures.final
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """Return all members, also those that have ended and still keep their place."""
+        """Return all workers of the pool, including those that have ended and still keep their place."""
         return self._members
 
     @property
@@ -74,20 +74,20 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Return True if this pool has a process, or may start one: after `close`, a leaked one."""
+        """Return True if the pool has a process, or may start one; after `close`, that is a leaked process."""
         return bool(self._starting) or any(worker.process.alive for worker in self._members)
 
     def clear_stale(self) -> None:
-        """Clear the places of members that have ended over a minute ago."""
+        """Remove the workers that ended over a minute ago (of the real server's time) from the pool."""
         now = time.monotonic()
         stale_s = self._rules.stale_s
         self._members = [worker for worker in self._members if worker.running or now - worker.stopped_at <= stale_s]
 
     async def start(self) -> None:
-        """Start the least number of workers, one after another as the real server does.
+        """Start `min_workers` workers, one after another as the real server does.
 
         Raises:
-            Fault: one of them cannot be started.
+            Fault: a worker cannot be started.
         """
         for _ in range(self.min_workers):
             await self._add(permanent=True)
@@ -98,14 +98,14 @@ class WorkerPool:
         contents: Sequence[Content],
         on_queued: Callable[[Job], None] | None = None,
     ) -> Answer:
-        """Have a request answered; `on_queued` gets its job, on which `leave` is called if the caller leaves.
+        """Queue a request and return its answer; `on_queued` gets the request's job, to call `leave` on it.
 
         Raises:
             NotReady: the model has failed.
-            NoWorkers: it has been scaled to none.
-            CapacityExceeded: the queue is full, or no worker runs (one is started where there is a place for it).
-            Fault: the worker that was started then cannot start, or the worker could not answer.
-            Unanswered: the caller left, or waited longer than the server holds its connection.
+            NoWorkers: the model has been scaled to no workers.
+            CapacityExceeded: the queue is full, or no worker runs; then a worker is started, if the pool has a place.
+            Fault: this worker cannot be started, or the worker that has the request could not answer.
+            Unanswered: the caller left, or waited longer than the server holds the caller's connection.
         """
         if self.failed:
             raise NotReady(self._name)
@@ -128,9 +128,9 @@ class WorkerPool:
         return answer
 
     async def scale(self, min_workers: int, max_workers: int) -> None:
-        """Change the bounds (a negative number keeps one), and start or end permanent workers to fit.
+        """Change the pool's bounds (a negative number keeps a bound), and start or end permanent workers to fit.
 
-        Members that have ended count as long as they keep their places, so that scaling to none and back starts none.
+        Ended workers count as long as they keep their places, so scaling to zero and back starts no worker.
 
         Raises:
             Fault: a worker cannot be started.
@@ -147,16 +147,16 @@ class WorkerPool:
             await self._add(permanent=True)
 
     async def close(self) -> None:
-        """End every worker, since the model is unloaded; requests that wait are never answered.
+        """End every worker, because the model is unloaded; waiting requests are never answered.
 
-        A worker that is just starting is none yet: it comes up all the same, and stays (tried on a real server). This
-        returns once the others have ended, which is never after a restart that has locked one.
+        A worker that is still starting is not in the pool yet: it starts all the same, and stays (tested on a real
+        server). The call returns once the others have ended, which is never if a failed restart has locked a worker.
         """
         for worker in self._members:
             await worker.shut_down()
 
     def end(self) -> None:
-        """End every worker and process without waiting, since the server itself ends."""
+        """End every worker and its process without waiting, because the server itself ends."""
         self._ended = True
         for task in (*self._starting, *self._tasks):
             task.cancel()
@@ -173,7 +173,7 @@ class WorkerPool:
         return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
 
     async def _scale_up(self) -> None:
-        """Start a temporary worker where there is a place, one at a time."""
+        """Start a temporary worker if the pool has a place for it; one such start at a time."""
         async with self._scaling:
             self.clear_stale()
             if len(self._running()) < self.max_workers and len(self._members) < self.max_workers:

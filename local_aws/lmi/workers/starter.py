@@ -1,4 +1,4 @@
-"""Start worker processes of one model: fork one, send the load command, wait for its handler, make the first call."""
+"""The start of a model's worker process: fork it, send the load order, wait for its handler, make the first call."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class WorkerStarter:
         }
 
     def sock_name(self) -> str:
-        """Return a new worker's socket name, which all its processes find in sys.argv as --sock-name."""
+        """Return the socket name of a new worker; all processes of this worker have it in sys.argv as --sock-name."""
         return self._fork_server.sock_name()
 
     async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerConnection]:
-        """Start a process and wait until it has imported its handler; return its pid and the connection to it.
+        """Start a worker process and wait until it has imported its handler; return its pid and the connection to it.
 
-        For `on_lost` see WorkerConnection.
+        `on_lost` is described at WorkerConnection.
 
         Raises:
-            EngineFailure: the handler cannot be imported, or that takes over two minutes.
+            EngineFailure: the handler cannot be imported, or not within two minutes.
         """
         pid, endpoint, exited = await self._fork_server.fork(str(self._order["model_dir"]))
         loop = asyncio.get_running_loop()
@@ -74,24 +74,24 @@ class WorkerStarter:
             raise EngineFailure(f"Python stream closed unexpectedly, exit code: {await asyncio.shield(exited)}")
 
     async def load(self, pid: int, connection: WorkerConnection) -> None:
-        """Make a process's first call, which loads the model.
+        """Make the first call to a process's handler, which loads the model.
 
         Raises:
-            EngineFailure: the call fails, the process ends, or it takes longer than `option.model_loading_timeout`.
+            EngineFailure: the call fails, the process ends, or `option.model_loading_timeout` seconds have passed.
             EngineOutOfMemory: the handler ran out of memory.
         """
         try:
             async with asyncio.timeout(self._settings.loading_timeout_s):
                 _check(await connection.ask(dict(self._settings.properties), ()))
         except TimeoutError:
-            # The real server's answer carries no message here either.
+            # The real server's answer has no message in this case either.
             raise EngineFailure from None
         except WorkerFailure as failure:
             raise EngineFailure(f"Failed to initialize model: {failure.message}") from failure
         self._fork_server.loaded.add(pid)
 
     def kill(self, pid: int) -> None:
-        """End a process at once, whatever it is doing."""
+        """Kill a worker process, even in the middle of a call."""
         self._fork_server.kill(pid)
 
 

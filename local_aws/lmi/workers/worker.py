@@ -1,8 +1,8 @@
-"""One worker of a model: take requests out of the queue and let its process answer them.
+"""One worker of a model, which takes requests from the queue and lets its process answer them.
 
-A worker ends by an error of its process in a synchronous call, by its idle time if it is a temporary one, and when the
-model is scaled down or unloaded; a process that dies between two requests does not end the worker. Source: DJL Serving
-0.36.0 (WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
+A worker ends by an error of its process in a synchronous call, by its idle time if it is temporary, and when the model
+is scaled down or unloaded. A process that dies between two requests does not end its worker. Source: DJL Serving 0.36.0
+(WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 _SHUTTING_DOWN = "Worker shutting down"
 # The real server takes some milliseconds to reject a request (recorded: 24), while others gather in the queue.
 _REFUSAL_S = 0.01
-# It takes some to hand a request to an asynchronous handler too, or a burst would bring no temporary worker (28).
+# The real server also takes milliseconds to hand a request to an asynchronous handler; without this time, a burst of
+# requests would start no temporary worker (28).
 _HAND_OVER_S = 0.005
 
 _numbers = itertools.count(1)
@@ -55,13 +56,13 @@ class PoolContext:
 
 
 class Worker:
-    """One worker; `permanent` ones never idle out, `started_at` is in seconds since the epoch.
+    """One worker of a pool; a `permanent` worker never ends by idle time; `started_at` is in seconds since 1970.
 
-    It is `running` until something ends it, also while its process is dead or loading; `busy` means within a request.
+    A worker is `running` until it ends, even while its process is dead or loading; it is `busy` during a request.
     """
 
     def __init__(self, context: PoolContext, *, permanent: bool) -> None:
-        """Give the worker its number; `start` starts it."""
+        """Create a worker with the next number; `start` starts its process."""
         self.permanent = permanent
         self.number = next(_numbers)
         self.started_at = time.time()
@@ -78,25 +79,25 @@ class Worker:
         self._ending = False
 
     async def start(self) -> None:
-        """Start the process and have it load the model.
+        """Start the worker's process, which loads the model.
 
         Raises:
-            Fault: it cannot; see WorkerProcess.start.
+            Fault: the start failed; see WorkerProcess.start.
         """
         await self.process.start()
 
     def serve(self) -> None:
-        """Take requests from now on."""
-        # The real server counts the time of the load as idle; it is none of the waits that run faster here.
+        """Take requests from the queue from now on."""
+        # The real server counts the load's time as idle. The load takes real time here, so its time is converted.
         loaded_s = time.monotonic() - self._used_at
         self._used_at = time.monotonic() - self._context.rules.on_our_clock(loaded_s)
         self._serving = asyncio.create_task(self._serve())
 
     async def shut_down(self) -> None:
-        """End the worker, also a second time: its current request is answered 503, and its process ends.
+        """End the worker and its process; its current requests are answered 503. A second call is allowed.
 
-        That of a busy synchronous worker is started again then, in no list (tried on a real server). This returns once
-        it is done, which it never is after a start that has locked the worker.
+        The process of a busy synchronous worker is then started again, in no list (tested on a real server). The call
+        returns once the process has ended, which is never if a failed start has locked the worker.
         """
         self._stop()
         if self._interrupt():
@@ -105,13 +106,13 @@ class Worker:
             await self.process.stop()
 
     def end(self) -> None:
-        """End the worker and its process without waiting, since the server itself ends."""
+        """End the worker and its process without waiting, because the server itself ends."""
         self._stop()
         self._interrupt()
         self.process.end()
 
     def _interrupt(self) -> bool:
-        """Stop serving; return True if that was in the middle of a synchronous call."""
+        """Stop taking requests; return True if this interrupted a synchronous call."""
         if self._serving is None or self._ending:
             return False
         self._ending = True
@@ -132,7 +133,7 @@ class Worker:
             failure = WorkerFailure(_SHUTTING_DOWN)
         self._ending = True
         self._stop()
-        # The caller is answered after that: as long as the process in its place loads, and never after a lock.
+        # The callers are answered after this stop: it waits for a replacement that loads, and for ever after a lock.
         await self.process.stop()
         if failure is not None:
             self._fail(failure)
@@ -141,7 +142,7 @@ class Worker:
         """Wait for requests and answer them.
 
         Raises:
-            Fault: the worker cannot go on; they are still to be answered.
+            Fault: the worker cannot continue; the requests, in `_jobs`, are not answered yet.
         """
         settings = self._context.settings
         size, delay_s = (1, 0.0) if settings.async_mode else (settings.batch_size, settings.max_batch_delay_ms / 1000)
@@ -184,7 +185,7 @@ class Worker:
                 job.future.set_result(answer)
 
     def _hand_over(self, job: Job) -> None:
-        """Give a request to an asynchronous handler, which answers in its own time, or is given up after a while."""
+        """Pass a request to an asynchronous handler; it is given up if no part comes for `chunked_read_timeout_s`."""
         tracking = {"request_tracking_id": str(uuid.uuid4())}
         answer = AsyncAnswer(dict(tracking))
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The process of one worker: start it, call it, and replace it after its end.
+"""The process of one worker: its start, the calls to it, and its replacement after its end.
 
 If the process of a synchronous worker dies while idle, no new one is started. If it dies, or is too slow, during a
 request, this counts as a failure. For an asynchronous worker every end of its process counts as a failure, even if the
@@ -33,10 +33,10 @@ _UNRECOVERABLE = "Backend Python process is unrecoverable. Initiating worker ter
 
 
 class Failures:
-    """The failures of all workers that a model has had, against its `retry_threshold`."""
+    """The count of failures of all workers that a model has had, and its comparison with `retry_threshold`."""
 
     def __init__(self, threshold: int | None, rules: ServerRules) -> None:
-        """Count from 0; `threshold` None means that the model states none, so the container's holds."""
+        """Start the count at 0; `threshold` is the model's, None for the container's in `rules`."""
         self.count = 0
         self._threshold = rules.retry_threshold if threshold is None else threshold
         self._rules = rules
@@ -53,19 +53,19 @@ class Failures:
 
     @property
     def ends_server(self) -> bool:
-        """Return True if the server has to end when the model's status is next read."""
+        """Return True if the server must end when the model's status is next read."""
         return self.exceeded and self._rules.fail_fast
 
 
 class WorkerProcess:
-    """One worker's process, which keeps its place (`sock_name`) over restarts.
+    """The process of one worker and those that replace it, all with the same socket name.
 
-    `ready`: a process is there and has loaded the model. `pid` is that of the last process. `locked`: a restart has
-    failed in a way after which it can be neither stopped nor started.
+    `ready` is True if the process runs and has loaded the model; `pid` is that of the last process. `locked` is True
+    after a failed start that leaves the process neither stoppable nor startable.
     """
 
     def __init__(self, starter: WorkerStarter, failures: Failures, rules: ServerRules, *, asynchronous: bool) -> None:
-        """Prepare for a process; that of an asynchronous worker is started again whenever it ends."""
+        """Prepare without a start; an asynchronous worker's process will be started again whenever it ends."""
         self.pid = 0
         self.ready = False
         self._starter = starter
@@ -79,22 +79,22 @@ class WorkerProcess:
         self.locked = False
         self._unrecoverable = False
         self._ended = False
-        # Starts and stops exclude each other; where they would wait for each other for ever, it is never released.
+        # Starts and stops exclude each other; after a lock, in which both wait for ever, this is never released.
         self._transition = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def alive(self) -> bool:
-        """Return True if there is a process, or one is starting, or one may still be started."""
+        """Return True if the worker has a process, is starting one, or may still start one."""
         return not self._ended and (self._connection is not None or self._loss_pending or bool(self._tasks))
 
     async def start(self) -> None:
-        """Start the worker's first process and have it load the model.
+        """Start a process of the worker, which loads the model.
 
-        It never returns where an asynchronous handler fails in its first call, by an error or by the process's end.
+        The call never returns if an asynchronous handler fails in its first call, by an error or the process's end.
 
         Raises:
-            EngineFailure: the process ended before it listened, or a synchronous handler's first call failed.
+            EngineFailure: the process could not be started, or a synchronous handler's first call failed.
             EngineOutOfMemory: a synchronous handler ran out of memory.
         """
         async with self._transition:
@@ -113,18 +113,18 @@ class WorkerProcess:
                 raise
 
     async def stop(self) -> None:
-        """End the process; an asynchronous worker's is started again at once, in no list, as in the real server."""
+        """End the process; that of an asynchronous worker restarts at once, in no list, as in the real server."""
         async with self._transition:
             self._drop()
 
     async def interrupt(self) -> None:
-        """End the process in the middle of a synchronous call: a failure, after which another is started and stays."""
+        """End the process during a synchronous call, which counts as a failure; a new process is started and stays."""
         self._failures.count += 1
         await self.stop()
         self._in_background(self._start_replacement())
 
     def end(self) -> None:
-        """End the process for good: the server itself ends."""
+        """End the process without a restart, because the server itself ends."""
         self._ended = True
         for task in self._tasks:
             task.cancel()
@@ -134,26 +134,26 @@ class WorkerProcess:
         """Kill the process with SIGKILL, and wait until it has ended.
 
         Raises:
-            WorkerFailure: there is no process.
+            WorkerFailure: the worker has no process.
         """
         connection = self._connected()
         self._starter.kill(self.pid)
         await connection.lost.wait()
 
     def inject(self, fault: str) -> None:
-        """Have every later forward pass of the process go wrong; see handler_runner.py.
+        """Inject a fault, "hang" or "lose_device", into every later forward pass; see handler_runner.py.
 
         Raises:
-            WorkerFailure: there is no process.
+            WorkerFailure: the worker has no process.
         """
         self._connected().send_order({"fault": fault})
 
     def check_ready(self) -> None:
-        """Refuse a request that no process can take.
+        """Check that the process can take a request.
 
         Raises:
             EngineFailure: a restart has failed, after which the worker ends.
-            BackendStopped: there is no process, or it is loading the model.
+            BackendStopped: the worker has no process, or its process is loading the model.
         """
         if self._unrecoverable:
             raise EngineFailure(_UNRECOVERABLE)
@@ -161,10 +161,10 @@ class WorkerProcess:
             raise BackendStopped
 
     async def ask(self, properties: dict[str, str], contents: Sequence[Content], timeout_s: float) -> Frame:
-        """Have a synchronous handler answer.
+        """Return a synchronous handler's answer to a request.
 
         Raises:
-            WorkerFailure: the process died or was too slow; another one loads the model, only to be stopped.
+            WorkerFailure: the process died or was too slow; a new process loads the model, and is then stopped.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -183,7 +183,7 @@ class WorkerProcess:
     def call(
         self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
     ) -> None:
-        """Hand a request to an asynchronous handler, once `check_ready` has passed; see WorkerConnection.call."""
+        """Pass a request to an asynchronous handler, after `check_ready`; `take` is that of WorkerConnection.call."""
         self._connected().call(properties, contents, take)
 
     async def _launch(self) -> None:
@@ -210,7 +210,7 @@ class WorkerProcess:
             self._starter.kill(self.pid)
 
     def _lost(self) -> None:
-        """Take note that the process has ended, and start it again if it is to be restarted."""
+        """Record that the process has ended, and start it again if it is an asynchronous worker's."""
         self.ready = self._loss_pending = False
         logger.warning("process %d of a worker has ended", self.pid)
         if self._restarts and not self._ended:
@@ -234,7 +234,7 @@ class WorkerProcess:
                 await self._lock(connection, fault)
 
     async def _lock(self, connection: WorkerConnection, fault: Fault) -> None:
-        """Hold the transition for good: a stop waits for it, it for the socket, and the socket for the stop."""
+        """Hold `_transition` for ever: in the real server stop, start and socket wait for each other in a circle."""
         logger.error("an asynchronous handler failed in its first call, which locks its worker for good: %s", fault)
         self.locked = True
         if connection.connected:
@@ -245,7 +245,7 @@ class WorkerProcess:
         await asyncio.get_running_loop().create_future()
 
     async def _start_replacement(self) -> None:
-        """Start the process that replaces one whose synchronous call has failed, though its worker ends anyway."""
+        """Start a process in place of the one whose synchronous call failed, although its worker ends anyway."""
         try:
             await self.start()
         except Fault as fault:

@@ -1,4 +1,4 @@
-"""The process that workers are forked from: it has imported torch and transformers once, so a worker starts at once.
+"""The zygote, the process that workers are forked from: it has imported torch and transformers, so forks start at once.
 
 `python -m local_aws.lmi.workers.zygote FD` reads commands from the Unix stream socket FD, one JSON object per line:
 
@@ -7,9 +7,9 @@
 
 and reports {"exited": N, "code": C} for every child that ends. Before the first command it sends {"ready": true}.
 
-Forking is safe because this process never has a second thread: it runs no model, and its environment keeps OpenMP and
-OpenBLAS to one thread. It ends, with all workers, when the other end of its socket closes; where the system has
-parent-death signals (Linux), workers end too when it is killed, even in the middle of a computation.
+Forking is safe because the zygote never has a second thread: it runs no model, and its environment keeps OpenMP and
+OpenBLAS to one thread. The zygote ends, with all workers, when the other end of its socket closes. On Linux, which has
+parent-death signals, workers also end when the zygote is killed, even in the middle of a computation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# "false": nothing is imported ahead, so a container is there at once and a handler imports for itself what it uses.
+# With "false" nothing is imported ahead: a container starts at once, and each handler imports the modules that it uses.
 PRELOAD = "COHOST_LMI_PRELOAD"
 _PR_SET_PDEATHSIG = 1
 _LINE_LIMIT = 65536
@@ -37,7 +37,7 @@ _LINE_LIMIT = 65536
 def main() -> None:
     """Import the heavy modules unless preloading is off, then fork until the socket closes."""
     die_with_parent()
-    # Ctrl-C reaches the whole group; the server decides when its workers end.
+    # Ctrl-C reaches all processes of the terminal's group; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.environ.get(PRELOAD, "true").lower() != "false":
         _import_heavy_modules()
@@ -50,19 +50,19 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the request
+        if os.getppid() != parent:  # the parent died before the request
             os._exit(1)
 
 
 def _import_heavy_modules() -> None:
-    # Everything that an import makes stays, so looking for garbage meanwhile is a tenth of the time for nothing.
+    # Objects that an import creates stay, so garbage collection meanwhile would waste a tenth of the time.
     gc.disable()
     import torch  # after the signals are set
     import transformers
 
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    # transformers imports on first use; naming what encoders need does it here, once.
+    # transformers imports its classes on first use; naming those that encoders need imports them here, once.
     _ = (transformers.pipeline, transformers.AutoConfig, transformers.AutoTokenizer)
     _ = (transformers.AutoModel, transformers.AutoModelForSequenceClassification)
     # Keeps the collector from touching, and so copying, pages shared with workers.
@@ -98,7 +98,7 @@ class _Zygote:
             os.kill(pid, signal.SIGKILL)
 
     def _execute(self) -> bool:
-        """Carry out the commands of one read; return False when the other end has closed. They come one at a time."""
+        """Carry out the command that is read from the socket; return False if the socket's other end has closed."""
         data, descriptors, _, _ = socket.recv_fds(self._control, _LINE_LIMIT, 1)
         if not data:
             return False
@@ -132,7 +132,7 @@ class _Zygote:
         except BaseException:
             logger.exception("worker died")
         finally:
-            # Not sys.exit: a fork must not run what its parent has registered for the end.
+            # Not sys.exit: a fork must not run the exit handlers that its parent has registered.
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
                 sys.stderr.flush()
