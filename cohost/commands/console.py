@@ -12,10 +12,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from cohost.errors import ReportError
 from cohost.waiting import minutes_and_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from cohost.archives.errors import CodedError
     from cohost.endpoint.probing import Probe
@@ -40,6 +42,24 @@ _answer = {"json": False}
 def print_json(content: object) -> None:
     """Print one JSON document to stdout, indented, with characters outside ASCII unescaped."""
     out.print(Text(json.dumps(content, indent=2, ensure_ascii=False)), soft_wrap=True)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write the page of --html to a file and print its path to stderr.
+
+    Raises:
+        ReportError: the file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(
+            "page-unwritable",
+            "--html",
+            f"{path} cannot be written ({error.strerror})",
+            fix="name a file in a folder that exists",
+        ) from error
+    err.print(Text(f"written: {path}"), soft_wrap=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -162,8 +162,7 @@ def plan(
         return
     planned = plan_catalog(loaded.catalog, loaded.profiles, instance_type=instance_type, batch=batch, tokens=tokens)
     if html is not None:
-        html.write_text(html_page(planned, title=f"Memory plan of {catalog.name}"), encoding="utf-8")
-        console.err.print(Text(f"written: {html}"), soft_wrap=True)
+        console.write_page(html, html_page(planned, title=f"Memory plan of {catalog.name}"))
     if as_json:
         console.print_json(plan_as_data(loaded, planned))
     else:

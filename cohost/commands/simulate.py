@@ -178,16 +178,7 @@ def _compare(
 
 def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
     if html is not None:
-        try:
-            html.write_text(page(found), encoding="utf-8")
-        except OSError as error:
-            raise SimulationError(
-                "page-unwritable",
-                "--html",
-                f"{html} cannot be written ({error.strerror})",
-                fix="name a file in a folder that exists",
-            ) from error
-        console.err.print(Text(f"written: {html}"), soft_wrap=True)
+        console.write_page(html, page(found))
     if as_json:
         console.print_json(as_data(found))
         return

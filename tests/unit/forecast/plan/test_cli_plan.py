@@ -12,7 +12,7 @@ from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import CatalogError, HubAccessError
+from cohost.errors import CatalogError, HubAccessError, ReportError
 from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
@@ -142,6 +142,12 @@ def test_a_library_for_deberta_on_a_gpu_is_suggested(tmp_path: Path) -> None:
     catalog.write_text(text.replace(entry, f"{entry}    packages: [disentangled-flash==1.1.1]\n"), encoding="utf-8")
     assert "without a library" not in run("plan", "--catalog", str(catalog)).stderr
     assert "without a library" not in run("plan", "--catalog", ENCODERS).stderr
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """The option is named, not a traceback."""
+    with refused("page-unwritable", "--html", kind=ReportError):
+        run("plan", "--catalog", ENCODERS, "--html", str(tmp_path / "missing" / "plan.html"))
 
 
 def test_inspect_shows_shape_and_size(catalog: Path) -> None:

@@ -12,7 +12,7 @@ from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import SimulationError
+from cohost.errors import ReportError, SimulationError
 
 if TYPE_CHECKING:
     from click import Result
@@ -163,5 +163,5 @@ def test_the_page_of_quiet_traffic_says_so(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
     """A folder that does not exist."""
-    with refused("page-unwritable", "--html", kind=SimulationError):
+    with refused("page-unwritable", "--html", kind=ReportError):
         run("--pattern", "idle", "--days", "1", "--html", str(tmp_path / "none" / "x.html"))
