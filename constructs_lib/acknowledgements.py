@@ -27,7 +27,7 @@ def accept_lint(construct: IConstruct, rule: str, *, reason: str) -> None:
 
 
 def arn_finding(resource: IConstruct, path: str) -> str:
-    """Return the finding that cdk-nag reports for a wildcard behind the ARN of a resource of the same stack."""
+    """Return cdk-nag's finding id for `ARN/*`, a wildcard appended to the ARN of a resource of the same stack."""
     element = resource.node.default_child
     if not isinstance(element, cdk.CfnElement):
         raise TypeError(f"{resource.node.path} is no single resource, so it has no ARN to name in a finding")

@@ -45,7 +45,7 @@ def check_catalog(catalog: Catalog) -> Catalog:
 
 
 def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield every fault of settings that contradict each other, except those of model names (`name_faults`)."""
+    """Yield one error per contradiction between settings; `name_faults` yields those of model names."""
     yield from scaling_faults(catalog)
     yield from _design_faults(catalog.designs, catalog.models)
     yield from _expiry_faults(catalog)

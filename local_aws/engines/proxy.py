@@ -1,4 +1,4 @@
-"""The proxy in front of DJL Serving, which accepts only callers with the access token of this start.
+"""A proxy in front of DJL Serving. The proxy accepts only callers with its access token, which is new at each start.
 
 DJL Serving checks neither Host nor Origin, and its `POST /models` runs the code of any given folder. DJL Serving
 therefore listens on a Unix socket if possible, which web pages cannot reach. Callers connect to this proxy, which makes
