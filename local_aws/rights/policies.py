@@ -24,7 +24,7 @@ KNOWN_KEYS: Final = re.compile(
     r"|iam:(PassedToService|AssociatedResourceArn)|sts:(ExternalId|RoleSessionName)"
     r"|kms:(ViaService|CallerAccount|GrantIsForAWSResource|EncryptionContext:.+)"
     r"|application-autoscaling:(service-namespace|scalable-dimension)"
-    r"|cloudwatch:namespace|lambda:FunctionArn|ec2:Vpc|scheduler:.+",
+    r"|cloudwatch:namespace|lambda:FunctionArn|ec2:(Vpc|Subnet)|scheduler:.+",
     re.IGNORECASE,
 )
 """The condition keys that can be evaluated: a request has the value, or lacks the key as it would on AWS."""

@@ -1,16 +1,16 @@
-"""What the roles of a template may do: its policies, with all references resolved, held against single requests.
+"""The rights of a template's roles: its policies, with all references resolved, held against single requests.
 
-The rules are IAM's own, as far as these templates use them: a request is allowed if a statement allows it and none
-denies it, by action, resource and every condition; a policy of the bucket can deny but does not have to allow, since
-all is in one account. An operator, a function or a resource type that is not known here fails the test that meets it.
+Statements are evaluated by the emulator's own `local_aws.rights.policies`. A policy of the bucket can deny but does
+not have to allow, since all is in one account. An operator, a condition key, a function or a resource type that is not
+known fails the test that meets it.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+
+from local_aws.rights import policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,8 +110,10 @@ class Policies:
     def allows(self, role: str, request: Request) -> bool:
         """Whether a role may do this."""
         statements = [*self.statements(role), *self._bucket_statements(request)]
-        matching = [one["Effect"] for one in statements if _matches(one, request)]
-        return "Deny" not in matching and "Allow" in matching
+        assert not any({"NotAction", "NotResource", "NotPrincipal"} & one.keys() for one in statements), role
+        context = {key.lower(): [value] for key, value in request.context.items()}
+        asked = policies.Request(action=request.action, resource=request.resource, context=context)
+        return policies.evaluate([{"Statement": statements}], asked) is policies.Verdict.ALLOWED
 
     def _of_type(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((name, found) for name, found in self._resources.items() if found["Type"] == kind)
@@ -139,41 +141,3 @@ class Policies:
             case "Fn::Select", [index, {"Fn::Split": [separator, text]}]:
                 return str(self.resolve(text)).split(separator)[int(index)]
         raise AssertionError(f"{name} of {argument}: teach the evaluator")
-
-
-def _matches(statement: Mapping[str, Any], request: Request) -> bool:
-    assert not {"NotAction", "NotResource", "NotPrincipal"} & statement.keys(), statement
-    actions, resources = _list(statement["Action"]), _list(statement["Resource"])
-    return (
-        any(fnmatchcase(request.action.lower(), str(action).lower()) for action in actions)
-        and any(_like(request.resource, str(resource)) for resource in resources)
-        and all(
-            _holds(operator, request.context.get(key), _list(values))
-            for operator, keys in statement.get("Condition", {}).items()
-            for key, values in keys.items()
-        )
-    )
-
-
-def _holds(operator: str, actual: str | None, wanted: list[Any]) -> bool:
-    """A condition on a key that the request does not have never holds (IAM: condition operators)."""
-    if actual is None:
-        return False
-    match operator:
-        case "StringEquals":
-            return actual in wanted
-        case "Bool":
-            return actual.lower() in [str(value).lower() for value in wanted]
-        case "StringLike" | "ArnLike" | "ArnEquals":
-            return any(_like(actual, str(value)) for value in wanted)
-    raise AssertionError(f"{operator}: teach the evaluator")
-
-
-def _like(text: str, pattern: str) -> bool:
-    """IAM's wildcards: * for any text, ? for one character; brackets are themselves."""
-    parts = ("".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern),)
-    return bool(re.fullmatch(parts[0], text, re.DOTALL))
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
