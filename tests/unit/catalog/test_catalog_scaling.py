@@ -189,7 +189,7 @@ _FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
 
 @pytest.mark.parametrize("case", _FAULTS)
 def test_settings_that_cannot_work_are_refused_where_they_stand(case: str, tmp_path: Path) -> None:
-    """What the service would refuse, or silently not do, stops at synth, once."""
+    """Settings that the service would refuse, or silently not apply, stop at synth, once."""
     endpoint, scaling, field, code = _FAULTS[case]
 
     faults = faults_of(tmp_path / "catalog.yaml", endpoint, scaling)

@@ -241,7 +241,7 @@ CONFIG = {
 
 
 def running_elsewhere(config: Any, **variant: Any) -> list[tuple[str, Any]]:
-    """What SageMaker answers where another endpoint runs."""
+    """Return SageMaker's answer if another endpoint runs."""
     return [
         (
             "list_endpoints",
@@ -313,7 +313,7 @@ def test_a_price_that_nobody_knows_is_unknown() -> None:
 
 
 def endpoint_of(**variant: Any) -> list[tuple[str, Any]]:
-    """What SageMaker answers where the endpoint is there, with this variant."""
+    """Return SageMaker's answer if the endpoint is there, with this variant."""
     whole = {"VariantName": "AllTraffic", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **variant}
     arn = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi-cohost"
     endpoint = {

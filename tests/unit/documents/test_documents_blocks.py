@@ -130,7 +130,7 @@ def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
 
 
 def test_readme_has_the_same_blocks_in_every_language() -> None:
-    """What is typed does not depend on the language that it is explained in; tests/e2e runs the English page alone."""
+    """The commands are the same in both languages; tests/e2e runs those of the English page alone."""
     english, korean = (
         [(block.kind, block.language, COMMENT.sub("", block.text)) for block in blocks(PROJECT / name)]
         for name in ("README.md", "README.ko.md")

@@ -63,7 +63,7 @@ def test_exact_capacity() -> None:
 
 
 def in_proportion(value: float) -> Any:
-    """What target tracking wants of a capacity whose metric is `value` for a target of 5."""
+    """Return the capacity that target tracking asks for at a metric of `value` and a target of 5."""
     return lambda capacity: tracked_capacity(capacity * value, 5)
 
 

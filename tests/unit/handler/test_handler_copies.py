@@ -104,7 +104,7 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no 
 
 
 class Stub(NamedTuple):
-    """What a library's encoder returns."""
+    """The output of a library's encoder."""
 
     last_hidden_state: torch.Tensor
 

@@ -58,7 +58,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, stream: HostStream, model: str, smal
 
 
 def outputs(of: Loaded, want: Want) -> list[list[float]]:
-    """What a model gives for texts of different lengths, in batches of one to five."""
+    """Return a model's outputs for texts of different lengths, in batches of one to five."""
     texts = [Text("good"), Text("the movie was great"), Text("food and city"), Text("a b", "c d"), Text("bad " * 15)]
     encoded = of.tokenizer.encode(texts, Cut(LONGEST_FIRST, of.limit))
     sequences = [TokenSequence(one, len(one.ids), want) for one in encoded]

@@ -42,7 +42,7 @@ class FakeCuda:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the driver was asked for, in order; the device is the host's memory."""
+    """A driver that lists the calls it gets, in order; the device is the host's memory."""
     cuda, new = FakeCuda(), torch.empty
 
     def empty(*shape: Any, pin_memory: bool, **given: Any) -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_the_thread_that_launches_gets_the_interpreters_lock_often(driver: list[
 
 
 def test_recordings_share_one_pool_and_are_made_behind_first_runs(driver: list[str]) -> None:
-    """What a library does in its first calls cannot be recorded; one stream repeats all recordings."""
+    """The first calls of a library cannot be recorded; one stream repeats all recordings."""
     ran: list[str] = []
 
     def run() -> torch.Tensor:

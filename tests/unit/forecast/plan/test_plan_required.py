@@ -106,7 +106,7 @@ def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> Non
 
 
 def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
-    """What is written is read back the same, and states its content in a comment."""
+    """The written profiles are read back unchanged, and a comment states their content."""
     path = tmp_path / "x.profiles.yaml"
     write_profiles(path, encoder_profiles)
     assert load_profiles(path) == encoder_profiles
