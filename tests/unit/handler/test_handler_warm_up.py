@@ -58,7 +58,7 @@ def test_the_cost_of_a_pass_is_within_twice_the_truth(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("name", "tokens"), [("MiniLM-L6", AUTO), ("mDeBERTa", 6100), ("XLM-R-large", 3250)])
 def test_a_pass_is_as_large_as_50_ms_allow(monkeypatch: pytest.MonkeyPatch, name: str, tokens: int) -> None:
-    """Later requests wait no longer than one pass, and models that share a GPU take turns as short; never over the ceiling."""
+    """Later requests wait for one short pass at most, as do models that share the GPU; never over the ceiling."""
     measured = warm(monkeypatch, SimulatedForward(CARDS[name], clock := Clock()), clock)
     assert measured.max_batch_tokens == pytest.approx(tokens, rel=0.01)
     assert measured.pass_timeout_s == 20

@@ -216,7 +216,7 @@ def test_axes_hold_their_values_and_have_ticks(values: list[float], log: bool) -
 
 
 def texts(chart: Chart, kind: str) -> list[str]:
-    """What stands in a chart, in the order of the page."""
+    """Return the texts of a chart, in the order of the page."""
     svg = chart.svg()
     root = ET.fromstring(svg[: svg.index("</svg>") + len("</svg>")])  # noqa: S314 - our own text
     return [node.text or "" for node in root.iter("text") if kind in node.get("class", "").split()]

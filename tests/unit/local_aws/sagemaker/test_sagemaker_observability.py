@@ -65,7 +65,7 @@ def test_unloading_is_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
 
 
 def test_load_on_instances_is_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """What scaling goes by: calls for each instance, and the most calls at once of an endpoint of one model."""
+    """The metrics of scaling: calls for each instance, and the most calls at once of an endpoint of one model."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2, Mode=None, ModelDataUrl="s3://models/p/a.tar.gz")
