@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,7 +79,7 @@ class Judge:
         self._find_role = find_role
         self._dependents = dependents
         self._lock = threading.Lock()
-        self._record: list[Judgement] = []
+        self._record: deque[Judgement] = deque(maxlen=RECORDED)
 
     def record(self) -> list[Judgement]:
         """Return the last 10,000 decisions, oldest first."""
@@ -109,7 +110,6 @@ class Judge:
         verdict = Verdict.NOT_ALLOWED if role is None else _verdict(role, asked, principal)
         with self._lock:
             self._record.append(Judgement(principal=principal, request=asked, allowed=verdict is Verdict.ALLOWED))
-            del self._record[:-RECORDED]
         if verdict is not Verdict.ALLOWED:
             _LOGGER.warning("denied: %s on %s for %s", asked.action, asked.resource, principal)
             raise DeniedError(denial or _denial(principal, asked, verdict.value.format(action=asked.action)))
@@ -136,13 +136,11 @@ def _session_context(call: Call) -> dict[str, list[str]]:
 
 def _verdict(role: RolePolicies, request: Request, principal: str) -> Verdict:
     try:
-        verdict = evaluate(role.identity, request)
-        for limit in role.limits if verdict is Verdict.ALLOWED else ():
-            verdict = evaluate([limit], request) if verdict is Verdict.ALLOWED else verdict
+        verdicts = (evaluate(documents, request) for documents in (role.identity, *([one] for one in role.limits)))
+        return next((verdict for verdict in verdicts if verdict is not Verdict.ALLOWED), Verdict.ALLOWED)
     except UnknownConditionError as unknown:
         reason = f"because the emulation does not know the {unknown} of a policy of this role"
         raise DeniedError(_denial(principal, request, reason)) from unknown
-    return verdict
 
 
 def _denial(principal: str, request: Request, reason: str) -> str:
