@@ -20,10 +20,11 @@ import numpy as np
 import torch
 
 from cohost.handler.cohost_batches import Counters
-from cohost.handler.cohost_engine import Engine, EngineSettings, ModelThread
+from cohost.handler.cohost_engine import Engine, EngineSettings
 from cohost.handler.cohost_errors import BusyError, HandlerError
-from cohost.handler.cohost_forward import TokenSequence
+from cohost.handler.cohost_frames import TokenSequence
 from cohost.handler.cohost_options import read_options
+from cohost.handler.cohost_scheduler import Lanes, Scheduler
 from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_tokenizer import Encoded
 from cohost.handler.cohost_warm_up import Measured, warm_up
@@ -88,7 +89,8 @@ def engine_of(forward: SimulatedForward, measured: Measured, lost: list[str]) ->
         max_queue_time_s=60.0,
     )
     given: Any = forward
-    return Engine(given, settings, Counters(), lambda: lost.append("lost"), ModelThread())
+    scheduler = Scheduler(Lanes(depth=forward.depth))
+    return Engine(given, settings, Counters(), lambda: lost.append("lost"), scheduler)
 
 
 async def crowd(card: Card, measured: Measured, seconds: float) -> Figures:

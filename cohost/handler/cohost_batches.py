@@ -74,13 +74,23 @@ class FairQueue(Generic[Item]):
         if ordered:
             self._tickets.append(ticket)
 
-    def take(self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]]) -> list[tuple[Ticket[Item], Item]]:
+    @property
+    def since(self) -> float:
+        """Return the arrival of the request at the front (queue clock, seconds); infinity for an empty queue."""
+        return self._tickets[0].since if self._tickets else inf
+
+    def take(
+        self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]], *, requests: int | None = None
+    ) -> list[tuple[Ticket[Item], Item]]:
         """Remove and return the next batch.
 
-        `choose` receives up to `most` candidates in the order of the queue, and returns the indices of the candidates
-        that run together; the index of the first candidate must be among them.
+        Args:
+            most: the number of candidates.
+            choose: receives up to `most` candidates in the order of the queue, and returns the indices of the
+                candidates that run together; the index of the first candidate must be among them.
+            requests: the number of requests to take the candidates from; None for as many as there are.
         """
-        candidates = self._candidates(most)
+        candidates = self._candidates(most, most if requests is None else min(most, requests))
         chosen = set(choose([item for _, item in candidates]))
         taken = [candidates[index] for index in sorted(chosen)]
         # Backwards, so that the rest returns to its former order.
@@ -117,10 +127,10 @@ class FairQueue(Generic[Item]):
         self._size = 0
         return tickets
 
-    def _candidates(self, most: int) -> list[tuple[Ticket[Item], Item]]:
+    def _candidates(self, most: int, requests: int) -> list[tuple[Ticket[Item], Item]]:
         """Take up to `most` sequences out of their requests: one of each request in turn, then a second, and so on."""
         candidates: list[tuple[Ticket[Item], Item]] = []
-        round_of = list(islice(self._tickets, most))
+        round_of = list(islice(self._tickets, requests))
         while round_of and len(candidates) < most:
             candidates += [(ticket, ticket.waiting.popleft()) for ticket in round_of[: most - len(candidates)]]
             round_of = [ticket for ticket in round_of if ticket.waiting]

@@ -51,6 +51,11 @@ _TEXTS = (
 _LEAST_COSINE = 0.99
 
 
+def check_texts() -> tuple[Text, ...]:
+    """Return the check texts: single texts and pairs, in several scripts."""
+    return _TEXTS
+
+
 def check_sequences(tokenizer: Tokenizer, limit: int) -> list[Encoded]:
     """Return the check texts as sequences, followed by a text that repeats them up to the model's limit in tokens."""
     whole = " ".join(text.first for text in _TEXTS)

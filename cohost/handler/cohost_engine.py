@@ -1,44 +1,42 @@
-"""The engine: a thread that launches passes, and on a GPU a second thread that reads their results.
+"""The engine of one model: its queues, the forming of its passes, and the delivery of their results.
 
-On a CPU the next batch is taken as soon as the last one is done; on a GPU while the last one runs, so that the device
-is never idle. Requests come from the event loop, and results return to the loop batch by batch.
+Requests come from the event loop, and results return to the loop pass by pass. The scheduler's threads take, launch
+and read the passes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .cohost_batches import BatchLimits, BatchLog, Counters, FairQueue, Ticket, TokenBudget, in_order, together
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, reason_of
+from .cohost_frames import Level, Outcome, TokenSequence
 from .cohost_memory import is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_watchdog import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .cohost_forward import Forward, Pending, TokenSequence
+    from .cohost_forward import Forward, Pending
+    from .cohost_scheduler import Scheduler
     from .cohost_tasks import Floats
 
     Member = tuple[Ticket[TokenSequence], TokenSequence]
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
 _CANDIDATES = 4
 # A compiler needs seconds to minutes per shape; an hour would be a hang.
 _FIRST_OF_A_SHAPE_S = 900.0
+# A pass is expected to take as long as earlier ones did per token; each of them counts for this share of the estimate.
+_NEWEST = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,24 +60,14 @@ class EngineSettings:
     compiled: frozenset[tuple[bool, int]] = frozenset()
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The results of one request: `outputs` in the order of its sequences, and the sizes of the batches that ran them.
-
-    A size is (sequences, tokens with padding). `queue_s` is the wait until the last sequence was taken, `forward_s`
-    the time of all the batches.
-    """
-
-    outputs: list[Floats]
-    batches: list[tuple[int, int]] = field(default_factory=list)
-    queue_s: float = 0.0
-    forward_s: float = 0.0
-
-
 @dataclass(eq=False, slots=True)
 class _Request(Ticket["TokenSequence"]):
-    """A request in the queue with its results so far; only the event loop changes it, except for `waiting`."""
+    """A request in a queue with its results so far; only the event loop changes it, except for `waiting`.
 
+    `mark` is the request's name in the journal of the engine process.
+    """
+
+    mark: str = ""
     results: list[Floats | None] = field(default_factory=list)
     missing: int = 0
     outcome: Outcome = field(default_factory=lambda: Outcome([]))
@@ -88,66 +76,41 @@ class _Request(Ticket["TokenSequence"]):
 
 @dataclass(eq=False, slots=True)
 class _Pass:
-    """A pass, from the choice of its sequences to its results; `size` is (sequences, tokens with padding)."""
+    """A pass, from the choice of its sequences to its results.
+
+    `sequences` are run once each; `places` has the index of each member's sequence among them, since equal sequences
+    of different requests share one. `size` is (sequences, tokens with padding); `seconds` is set at the end.
+    """
 
     members: Sequence[Member]
     started: float
+    sequences: list[TokenSequence] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     size: tuple[int, int] = (0, 0)
     watched: Watched | None = None
     pending: Pending | None = None
+    seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Find the sequences that are equal."""
+        index: dict[object, int] = {}
+        for _, sequence in self.members:
+            place = index.setdefault(sequence.key, len(index))
+            if place == len(self.sequences):
+                self.sequences.append(sequence)
+            self.places.append(place)
 
-class ModelThread:
-    """The thread in which a model is loaded, warmed up and run.
-
-    One thread does all of it, because CUDA keeps the current GPU, and the libraries' working memory, per thread.
-    """
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="cohost-engine", daemon=True)
-        self._thread.start()
-
-    def run(self, function: Callable[[], Result]) -> Result:
-        """Run a function in the model's thread, and wait for its result.
-
-        Raises:
-            Exception: any exception that the function raises.
-        """
-        future: Future[Result] = Future()
-        self.start(partial(_fulfil, future, function))
-        try:
-            return future.result()
-        finally:
-            # An error refers to this frame, and would be kept by it with all that was loaded.
-            del future
-
-    def start(self, job: Callable[[], None]) -> None:
-        """Run a function in the model's thread, without waiting for its end."""
-        self._jobs.put(job)
-
-    def close(self) -> None:
-        """Wait for the started jobs, and end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            del job
-
-
-def _fulfil(future: Future[Result], function: Callable[[], Result]) -> None:
-    try:
-        future.set_result(function())
-    except BaseException as error:  # noqa: BLE001 - the error is raised where the result is awaited
-        future.set_exception(error)
+    @property
+    def marks(self) -> list[str]:
+        """Return the marks of the requests in this pass."""
+        return list({ticket.mark: None for ticket, _ in self.members if isinstance(ticket, _Request) and ticket.mark})
 
 
 class Engine:
-    """The engine of one model: queues sequences, and runs them through `forward` in batches.
+    """The engine of one model: queues sequences, and forms the passes that the scheduler runs through `forward`.
 
-    `on_lost_device` is called if only a new process can serve the model.
+    `on_lost_device` is called, in a thread of the scheduler, if only a new process can serve the model. `share` is the
+    model's weight when several models want the device.
     """
 
     def __init__(
@@ -156,144 +119,154 @@ class Engine:
         settings: EngineSettings,
         counters: Counters,
         on_lost_device: Callable[[], None],
-        thread: ModelThread,
+        scheduler: Scheduler,
+        share: float = 1.0,
     ) -> None:
+        self.share = share
         self._forward = forward
         self._settings = settings
         self._counters = counters
         self._on_lost_device = on_lost_device
         self._log = BatchLog(counters, settings.log_interval_s, time.monotonic())
         self._budget = TokenBudget(settings.max_batch_tokens, settings.floor_tokens)
-        self._queue: FairQueue[TokenSequence] = FairQueue(settings.max_queued_sequences)
-        self._changed = threading.Condition()
+        self._queues = {level: FairQueue[TokenSequence](settings.max_queued_sequences) for level in Level}
         self._refusal: BusyError | None = None
-        self._running: deque[_Pass] = deque()
+        self._running: list[_Pass] = []
         self._halves: deque[Sequence[Member]] = deque()
         self._last_read = 0.0
+        self._token_s = 0.0
         self._compiled = set(settings.compiled)
         self._loop = asyncio.get_running_loop()
-        self._launched: SimpleQueue[_Pass | None] = SimpleQueue()
-        self._reader = threading.Thread(target=self._guarded, args=(self._read_all,), name="cohost-reader", daemon=True)
-        self._reader.start()
-        self._thread = thread
-        thread.start(lambda: self._guarded(self._launch_all))
+        self._changed = scheduler.changed
+        self._scheduler = scheduler
+        scheduler.add(self)
 
-    @property
-    def watched(self) -> Watched | None:
-        """Return the pass that the device works on, the oldest of the running ones; None between passes."""
-        with self._changed:
-            return self._running[0].watched if self._running else None
-
-    async def run(self, sequences: Sequence[TokenSequence]) -> Outcome:
+    async def run(
+        self, sequences: Sequence[TokenSequence], *, level: Level = Level.USUAL, age_s: float = 0.0, mark: str = ""
+    ) -> Outcome:
         """Queue the sequences of one request and wait for all of them; on cancellation, remove them from the queue.
+
+        Args:
+            sequences: the request's sequences; `index` is the place of each one's output.
+            level: the queue that the request waits in.
+            age_s: the seconds that the request has waited already.
+            mark: the request's name in the journal of the engine process.
 
         Raises:
             BusyError: the queue is full, the request waited too long, or the process ends.
             MemoryExhaustedError: memory ran out for one sequence alone.
             ModelError: the model failed on one of the sequences, or returned a number that is not finite.
         """
-        request = _Request(results=[None] * len(sequences), missing=len(sequences))
+        request = _Request(mark=mark, results=[None] * len(sequences), missing=len(sequences))
+        queue = self._queues[level]
         with self._changed:
             if self._refusal is not None:
                 raise self._refusal
-            self._queue.add(request, sequences, time.monotonic())
-            self._changed.notify()
+            queue.add(request, sequences, time.monotonic() - age_s)
+            self._changed.notify_all()
         try:
             return await request.done
         finally:
             # However the wait ended, no sequence of the request may use the device any more.
             with self._changed:
-                self._queue.drop(request)
+                queue.drop(request)
 
     def stop(self) -> None:
-        """End the threads after the current passes, and refuse the waiting requests."""
+        """Leave the scheduler after the current passes, and refuse the waiting requests."""
         self._give_up(BusyError("the model's process is shutting down; send the request again in some seconds"))
-        self._thread.close()
-        self._reader.join()
+        self._scheduler.remove(self)
 
     def expire(self) -> None:
         """Refuse the requests that have waited longer than `max_queue_time_s`.
 
-        It may be called from any thread: the engine itself checks only between passes, so the watchdog calls it too.
+        It may be called from any thread: passes check only when they begin, so the watchdog calls it too.
         """
+        limit = time.monotonic() - self._settings.max_queue_time_s
         with self._changed:
-            late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
+            late = [ticket for queue in self._queues.values() for ticket in queue.expire(limit)]
         if late:
             self._call(self._refuse, late, self._waited_too_long())
 
-    def abandon(self, refusal: BusyError) -> None:
-        """Refuse all requests, including those in the current passes, and accept no new ones; safe in any thread."""
-        with self._changed:
-            tickets = [ticket for one in self._running for ticket, _ in one.members]
-        self._call(self._refuse, tickets, refusal)
-        self._give_up(refusal)
+    def level(self, now: float) -> Level | None:
+        """Return the first level at which the model has work; None without work.
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception:
-            # Without the thread that has failed, every caller would wait for ever.
-            logger.exception("the thread that runs the model has failed")
-            self._end("the thread that runs the model failed")
+        A bulk request that has waited for half of its time limit counts as a usual one.
+        """
+        if self._refusal is not None:
+            return None
+        if self._halves or len(self._queues[Level.ALONE]):
+            return Level.ALONE
+        if len(self._queues[Level.USUAL]) or self._is_bulk_overdue(now):
+            return Level.USUAL
+        return Level.BULK if len(self._queues[Level.BULK]) else None
 
-    def _launch_all(self) -> None:
-        """Launch passes until the engine stops; on a GPU the reader thread reads the results, else this thread."""
-        try:
-            while (one := self._next()) is not None:
-                if not self._launch(one):
-                    continue
-                if self._forward.depth > 1:
-                    self._launched.put(one)
-                else:
-                    self._read(one)
-        finally:
-            self._launched.put(None)
+    def waiting_since(self, level: Level) -> float:
+        """Return the arrival of the oldest request of a level (queue clock, seconds); 0 for halves of a failed pass."""
+        if level is Level.ALONE and self._halves:
+            return 0.0
+        return min(queue.since for queue in self._queues_at(level) if len(queue))
 
-    def _read_all(self) -> None:
-        while (one := self._launched.get()) is not None:
-            self._read(one)
+    def take(self, level: Level) -> _Pass | None:
+        """Remove and return the next pass of a level; None if all its requests have expired."""
+        if level is Level.ALONE and self._halves:
+            members = self._halves.popleft()
+        else:
+            self.expire()
+            queues = [queue for queue in self._queues_at(level) if len(queue)]
+            if not queues:
+                return None
+            members = self._members(min(queues, key=lambda queue: queue.since), alone=level is Level.ALONE)
+        # Under the lock, so that every request is in a queue or among the running passes.
+        one = _Pass(members, time.monotonic())
+        self._running.append(one)
+        return one
 
-    def _next(self) -> _Pass | None:
-        """Wait until a pass can be launched, and return that pass; return None once the engine stops."""
-        with self._changed:
-            while self._refusal is None:
-                members = self._waiting()
-                if members:
-                    # Under the lock, so that `abandon` finds these requests in the queue or among the running passes.
-                    one = _Pass(members, time.monotonic())
-                    self._running.append(one)
-                    return one
-                self._changed.wait()
-        return None
+    def predicted_s(self, one: _Pass) -> float:
+        """Return the seconds that a pass is expected to take, by the time per token of earlier passes."""
+        return self._token_s * self._cost(one)
 
-    def _waiting(self) -> Sequence[Member]:
-        """Remove and return the members of the next pass; an empty sequence if no pass can be launched now."""
-        if self._halves:
-            # The halves of a failed pass run alone, since memory may be short.
-            return () if self._running else self._halves.popleft()
-        if len(self._running) == self._forward.depth:
-            return ()
-        self.expire()
-        return self._take() if len(self._queue) else ()
+    def fail_all(self, reason: str) -> None:
+        """Refuse all requests, and end the process: no thread runs passes any more."""
+        self._end(reason)
 
-    def _take(self) -> list[Member]:
+    def _cost(self, one: _Pass) -> int:
+        return self._settings.pass_cost + sum(sequence.length for sequence in one.sequences)
+
+    def _queues_at(self, level: Level) -> list[FairQueue[TokenSequence]]:
+        if level is Level.USUAL and self._is_bulk_overdue(time.monotonic()):
+            return [self._queues[Level.USUAL], self._queues[Level.BULK]]
+        return [self._queues[level]]
+
+    def _is_bulk_overdue(self, now: float) -> bool:
+        bulk = self._queues[Level.BULK]
+        return len(bulk) > 0 and bulk.since < now - self._settings.max_queue_time_s / 2
+
+    def _members(self, queue: FairQueue[TokenSequence], *, alone: bool) -> list[Member]:
         limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)
-        return self._queue.take(_CANDIDATES * limits.sequences, lambda candidates: self._choose(candidates, limits))
+        most = _CANDIDATES * limits.sequences
+        return queue.take(most, lambda candidates: self._choose(candidates, limits), requests=1 if alone else None)
 
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
-        """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded)."""
-        packs = self._forward.packs(candidates[0])
-        places = [index for index, one in enumerate(candidates) if self._forward.packs(one) is packs]
-        form = in_order if packs else together
-        lengths = [self._forward.length_of(candidates[place]) for place in places]
-        return [places[index] for index in form(lengths, limits)]
+        """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded).
 
-    def _launch(self, one: _Pass) -> bool:
+        Each sequence that equals another in the batch is in the batch, too.
+        """
+        packs = self._forward.packs(candidates[0])
+        equal: dict[object, list[int]] = {}
+        for index, one in enumerate(candidates):
+            if self._forward.packs(one) is packs:
+                equal.setdefault(one.key, []).append(index)
+        places = list(equal.values())
+        form = in_order if packs else together
+        lengths = [self._forward.length_of(candidates[same[0]]) for same in places]
+        return [index for place in form(lengths, limits) for index in places[place]]
+
+    def launch(self, one: _Pass) -> bool:
         """Launch a pass that the watchdog can see, and return False if the launch failed.
 
         The pass's time limit is longer if its shape may have to be compiled first.
         """
-        sequences = [sequence for _, sequence in one.members]
+        sequences = one.sequences
         one.size = (len(sequences), self._forward.tokens_of(sequences))
         shape = (one.size[0] > 1, one.size[1] // one.size[0])
         first = self._settings.compiles and shape not in self._compiled
@@ -308,7 +281,7 @@ class Engine:
             self._compiled.add(shape)
         return True
 
-    def _read(self, one: _Pass) -> None:
+    def read(self, one: _Pass) -> None:
         """Wait for a launched pass, and deliver its results or its failure."""
         assert one.pending is not None  # noqa: S101 - the pass was launched
         try:
@@ -318,7 +291,7 @@ class Engine:
             return
         with self._changed:
             self._budget.passed(time.monotonic())
-        self._finish(one, results)
+        self._finish(one, [results[place] for place in one.places])
         if self._log.tick(time.monotonic()):
             return_free_memory()
 
@@ -337,34 +310,44 @@ class Engine:
             if self._refusal is None:
                 logger.critical("the device is lost: %s", failure)
                 self._end(f"the GPU failed ({reason_of(failure)})")
-            else:
-                self._call(self._refuse, [ticket for ticket, _ in one.members], self._refusal)
+            self._split(one, ())
             return
         self._forward.free_memory()
-        if len(one.members) == 1:
-            self._finish(one, [_fault_of(failure)])
+        if len(one.sequences) == 1:
+            self._finish(one, [_fault_of(failure)] * len(one.members))
             return
-        middle = len(one.members) // 2
+        middle = len(one.sequences) // 2
+        placed = list(zip(one.members, one.places, strict=True))
+        first = [member for member, place in placed if place < middle]
+        self._split(one, (first, [member for member, place in placed if place >= middle]))
+
+    def _split(self, one: _Pass, halves: Sequence[Sequence[Member]]) -> None:
+        """Remove a failed pass, and queue its halves; without them, or once the engine stops, refuse its requests."""
         with self._changed:
             self._running.remove(one)
-            self._halves.extendleft((one.members[middle:], one.members[:middle]))
+            one.seconds = time.monotonic() - one.started
+            if self._refusal is None:
+                self._halves.extendleft(reversed(halves))
             refusal = self._refusal
-            self._changed.notify()
         if refusal is not None:
             self._call(self._refuse, [ticket for ticket, _ in one.members], refusal)
 
     def _end(self, fault: str) -> None:
-        """Refuse all requests, then end the process: after a lost device or thread each further call would fail too."""
-        self.abandon(BusyError(f"{fault}, so the model's process ends; send the request again in some seconds"))
-        self._call(self._on_lost_device)
+        """End the process, since after a lost device or thread each further call would fail, too.
+
+        If `on_lost_device` returns, all requests are refused.
+        """
+        self._on_lost_device()
+        self._give_up(BusyError(f"{fault}, so the model's process ends; send the request again in some seconds"))
 
     def _give_up(self, refusal: BusyError) -> None:
         with self._changed:
             # Callers receive the first reason for which the engine stopped.
             self._refusal = self._refusal or refusal
-            tickets = [*self._queue.drain(), *(ticket for members in self._halves for ticket, _ in members)]
+            tickets = [ticket for queue in self._queues.values() for ticket in queue.drain()]
+            tickets += [ticket for members in self._halves for ticket, _ in members]
             self._halves.clear()
-            self._changed.notify()
+            self._changed.notify_all()
         self._call(self._refuse, tickets, refusal)
 
     def _finish(self, one: _Pass, results: Sequence[Floats | HandlerError]) -> None:
@@ -375,15 +358,17 @@ class Engine:
             seconds = now - max(one.started, self._last_read)
             self._last_read = now
             self._count(one, seconds)
+            one.seconds = seconds
+            token_s = seconds / max(1, self._cost(one))
+            self._token_s = token_s if not self._token_s else self._token_s + _NEWEST * (token_s - self._token_s)
             self._call(self._deliver, one, results, seconds)
             self._running.remove(one)
-            self._changed.notify()
 
     def _count(self, one: _Pass, seconds: float) -> None:
         counters = self._counters
         counters.passes += 1
         counters.sequences += len(one.members)
-        counters.tokens += sum(len(sequence.encoded.ids) for _, sequence in one.members)
+        counters.tokens += sum(len(sequence.encoded.ids) for sequence in one.sequences)
         counters.padded_tokens += one.size[1]
         counters.queue_s += sum(one.started - ticket.since for ticket, _ in one.members)
         counters.forward_s += seconds

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 import types
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 
 from .cohost_errors import one_line
+from .cohost_frames import TokenSequence
 from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import first_vectors, mean_vectors, takes_prepared_mask
 from .cohost_tasks import Want
@@ -92,16 +94,6 @@ def _own(model: Any) -> Pass:
 
 # Tensor cores want dimensions that are multiples of 8; a CPU gains nothing from extra padding.
 _MULTIPLE_ON_GPU = 8
-
-
-@dataclass(slots=True)
-class TokenSequence:
-    """One sequence to run: `length` is its number of token ids, or more if the caller requested padding."""
-
-    encoded: Encoded
-    length: int
-    want: Want
-    index: int = 0
 
 
 def shortened(sample: TokenSequence, length: int) -> TokenSequence:
@@ -186,7 +178,19 @@ class Forward:
         Raises:
             Exception: any exception of torch, including one for memory that ran out.
         """
-        return self.launch(sequences).read()
+        with self._stream.alone():
+            return self.launch(sequences).read()
+
+    def timed(self, sequences: Sequence[TokenSequence]) -> float:
+        """Run a batch while no other model uses the device, and return the seconds that it takes.
+
+        Raises:
+            Exception: any exception of torch, as in `__call__`.
+        """
+        with self._stream.alone():
+            started = time.perf_counter()
+            self.launch(sequences).read()
+            return time.perf_counter() - started
 
     def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
         """Start a pass; on a GPU the pass runs when this method returns, on a CPU the pass has ended then.

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import gc
 import logging
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 
-from .cohost_classification import TextClassification
 from .cohost_device import (
     check_sequences,
+    check_texts,
     device_of,
     disagreement,
     half_types,
@@ -25,32 +26,29 @@ from .cohost_device import (
     set_threads,
 )
 from .cohost_errors import BadInputError, fault, reason_of
-from .cohost_features import FeatureExtraction
-from .cohost_forward import TokenSequence
+from .cohost_facts import Facts, task_of, tokenizer_of
+from .cohost_frames import TokenSequence
 from .cohost_memory import free_device_memory, is_lost_device
-from .cohost_request import LengthRule
+from .cohost_request import LONGEST_FIRST, OFF, ONLY_FIRST, Cut
 from .cohost_stream import stream_of
 from .cohost_tasks import Want
 from .cohost_texts import length_limit
 from .cohost_tokenizer import Encoded, Tables, Tokenizer
 from .cohost_trials import Trials
-from .cohost_zero_shot import ZeroShotClassification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from .cohost_forward import Forward
     from .cohost_options import Options
-    from .cohost_request import Cut
-    from .cohost_tasks import Floats, Task
-    from .cohost_texts import Text
+    from .cohost_stream import Alone
+    from .cohost_tasks import Floats
 
     Outputs = Callable[[Any], list[Floats]]
 
 logger = logging.getLogger(__name__)
 
 _FEATURES = "feature-extraction"
-_ZERO_SHOT = "zero-shot-classification"
 _OWN_TOKENIZER = "put the tokenizer of these weights beside them"
 _OF_TRANSFORMERS = ("sdpa", "eager")
 _AUTO = "auto"
@@ -64,72 +62,123 @@ _TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 class Loaded:
     """A loaded model, ready to run.
 
-    `limit` is in tokens; `dtype` is the chosen number format; `packs` is true if sequences run packed; `samples` are
-    the check texts as sequences, for the warm-up.
+    `text` is the tokenizer's JSON for the proxy process; None if only transformers can run `tokenizer` as its authors
+    meant it. `packs` is true if sequences run packed; `samples` are the check texts as sequences, for the warm-up.
+    `threads` is the number of the CPU's threads that a pass may use.
     """
 
     forward: Forward
-    tokenizer: Tokenizer
-    tables: Tables
-    task: Task
+    facts: Facts
+    text: str | None
+    tokenizer: Tokenizer | None
     device: torch.device
-    limit: int
-    dtype: str
+    threads: int
     packs: bool
     samples: list[Encoded]
 
     @property
-    def facts(self) -> dict[str, str]:
-        """Return the number format and the device, for the answer that reports the counters."""
-        return {"dtype": self.dtype, "device": str(self.device)}
-
-    def encode(self, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
-        """Return the texts as sequences, checked against the model's tables; must be called from one thread only.
-
-        Raises:
-            BadInputError: a text is too long and may not be truncated, or needs a vector that the model lacks.
-        """
-        encoded = self.tokenizer.encode(texts, cut)
-        for index, one in enumerate(encoded):
-            self.tables.check(f"inputs[{index}]", one)
-        return encoded
+    def limit(self) -> int:
+        """Return the most tokens of a sequence."""
+        return self.facts.limit
 
 
-def load(options: Options) -> Loaded:
-    """Load the model that the options name.
+def load(options: Options, alone: Alone = nullcontext) -> Loaded:
+    """Load the model that the options name; `alone` keeps other models' passes away while this one is measured.
 
     Raises:
         ValueError: the model does not suit the task, the device does not exist, or the dtype is not accurate enough.
         Exception: any exception of transformers for weights that it cannot read.
     """
     device = device_of(options)
-    stream_of(device).enter()
+    stream = stream_of(device, alone)
+    stream.enter()
     threads = set_threads(options, device)
     source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
-    tokenizer = Tokenizer(transformers.AutoTokenizer.from_pretrained(options.model, **source), options.model)
+    raw = transformers.AutoTokenizer.from_pretrained(options.model, **source)
+    tokenizer = Tokenizer(raw, options.model)
     weights = Weights(lambda: _read_weights(options), device)
     tables = _tables(weights.model, tokenizer, options)
-    limit = tables.limit
-    task = _task_of(weights.model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
+    # A model that lacks a label of its task is refused before its weights are tried.
+    facts = _facts(weights.model.config, raw, tokenizer, tables, labels=options.task != _FEATURES)
+    task_of(facts, options)
     samples = _samples(tokenizer, tables, options.model)
-    trials = Trials(options, device=device, padding_ids=tokenizer.padding_ids, limit=limit, samples=samples)
+    trials = Trials(options, stream=stream, padding_ids=tokenizer.padding_ids, limit=tables.limit, samples=samples)
     formats = Formats(options, device, trials.outputs_of, labels=options.task != _FEATURES)
     dtype = formats.choose(weights)
     forward = trials.fastest(weights.model, dtype, _position_offset(weights.model))
     # torch's allocator still holds the memory that the trials used.
     forward.free_memory()
-    logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
+    logger.info(
+        "%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, tables.limit
+    )
+    facts = replace(facts, dtype=dtype, device=str(device))
+    text = plain_text(raw, tokenizer, facts)
     return Loaded(
         forward=forward,
-        tokenizer=tokenizer,
-        tables=tables,
-        task=task,
+        facts=replace(facts, plain=text is not None),
+        text=text,
+        tokenizer=tokenizer if text is None else None,
         device=device,
-        limit=limit,
-        dtype=dtype,
+        threads=threads,
         packs=forward.packs(TokenSequence(samples[0], len(samples[0].ids), Want.LOGITS)),
         samples=samples,
     )
+
+
+def _facts(config: Any, raw: Any, tokenizer: Tokenizer, tables: Tables, *, labels: bool) -> Facts:
+    return Facts(
+        limit=tables.limit,
+        shortest=tokenizer.shortest,
+        rows=tables.rows,
+        segment_rows=tables.segment_rows,
+        labels=[config.id2label[index] for index in range(config.num_labels)] if labels else [],
+        label2id=dict(config.label2id) if labels else {},
+        problem_type=config.problem_type if labels else None,
+        dtype="",
+        device="",
+        padding=tokenizer.padding_ids,
+        segments="token_type_ids" in raw.model_input_names,
+        side=raw.truncation_side,
+        plain=False,
+    )
+
+
+def plain_text(raw: Any, tokenizer: Tokenizer, facts: Facts) -> str | None:  # transformers has no types
+    """Return a tokenizer's JSON if the package tokenizers alone gives the same sequences as transformers, else None.
+
+    Args:
+        raw: the tokenizer of transformers.
+        tokenizer: the same, as this handler uses it.
+        facts: the facts that the JSON leaves out.
+    """
+    try:
+        text: str = raw.backend_tokenizer.to_str()
+        plain = tokenizer_of(facts, text, "")
+    except Exception as error:  # noqa: BLE001 - a tokenizer may have parts in Python, which have no JSON
+        logger.info("texts are turned into tokens in the engine process: %s", reason_of(error))
+        return None
+    for cut in _cuts(facts):
+        if _numbers_of(tokenizer, cut) != _numbers_of(plain, cut):
+            logger.info("texts are turned into tokens in the engine process, since transformers changes the tokenizer")
+            return None
+    return text
+
+
+def _cuts(facts: Facts) -> list[Cut]:
+    shorter = min(facts.limit, facts.shortest + 4)
+    return [
+        *(Cut(strategy, length) for strategy in (LONGEST_FIRST, ONLY_FIRST) for length in (facts.limit, shorter)),
+        Cut(OFF, 1_000_000_000),
+    ]
+
+
+def _numbers_of(tokenizer: Tokenizer, cut: Cut) -> list[list[list[int]]] | str:
+    """Return the token ids and segments of the check texts, or the text of the error that refuses them."""
+    try:
+        encoded = tokenizer.encode(check_texts(), cut)
+    except BadInputError as error:
+        return str(error)
+    return [[one.ids.tolist(), [] if one.segments is None else one.segments.tolist()] for one in encoded]
 
 
 def _read_weights(options: Options) -> Any:  # transformers has no types
@@ -143,15 +192,6 @@ def _read_weights(options: Options) -> Any:  # transformers has no types
         dtype=torch.float32,
         **attention,
     ).eval()
-
-
-def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transformers has no types
-    if options.task == _FEATURES:
-        return FeatureExtraction(options=options, rule=rule)
-    if options.task == _ZERO_SHOT:
-        return ZeroShotClassification(label2id=config.label2id, model=options.model, options=options, rule=rule)
-    labels = [config.id2label[index] for index in range(config.num_labels)]
-    return TextClassification(labels=labels, problem_type=config.problem_type, options=options, rule=rule)
 
 
 def _tables(model: Any, tokenizer: Tokenizer, options: Options) -> Tables:  # transformers has no types

@@ -34,6 +34,8 @@ LIMITS = {
     "max_queue_time_ms": (1, 3_600_000, 55_000),
     "pass_timeout_s": (1, 3600, 20),
     "log_interval_s": (1, 86_400, 60),
+    "share": (1, 100, 1),
+    "engines_per_device": (1, 4, 1),
 }
 """Least value, most value and default of each numeric key; the catalog uses the same table."""
 
@@ -60,8 +62,9 @@ class Options:
     """The settings of one model. None means "auto": chosen on load, by device, model or machine.
 
     `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
-    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, in MiB, None if
-    neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens include padding.
+    share the CPU. With `shared` one engine process per device, or `engines_per_device` of them, has all shared models,
+    and `share` is the weight of this one. `planned_mib` is the peak of this worker's GPU memory by the catalog or its
+    plan, in MiB, None if neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens include padding.
     """
 
     model: str
@@ -93,6 +96,9 @@ class Options:
     pass_timeout_s: int
     warm_up: bool
     log_interval_s: int
+    shared: bool
+    share: int
+    engines_per_device: int
 
 
 def read_options(properties: Mapping[str, Any]) -> Options:
@@ -135,6 +141,9 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         pass_timeout_s=reader.number("pass_timeout_s"),
         warm_up=reader.flag("warm_up", default=True),
         log_interval_s=reader.number("log_interval_s"),
+        shared=reader.flag("shared", default=False),
+        share=reader.number("share"),
+        engines_per_device=reader.number("engines_per_device"),
     )
     reader.require(
         options.max_queued_sequences >= options.max_sequences_per_request,

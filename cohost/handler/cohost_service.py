@@ -1,4 +1,7 @@
-"""The service of one worker: the first call loads the model, each later call is read, run and answered on its own.
+"""The service of one worker, in its proxy process: it reads a call, makes tokens, has them run, and writes the answer.
+
+The model itself is in an engine process, which a crash or a hanging pass can end without the server's notice. Nothing
+here imports torch or transformers, so a proxy process starts at once and takes about 40 MB.
 
 Answers have the form that DJL Serving 0.36.0 requires of an asynchronous handler: `Output.binary_encode` of "data" and
 "last"; an error's answer also has "code" and "error", which become the HTTP status and its reason.
@@ -8,49 +11,75 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .cohost_batches import Counters
-from .cohost_device import DeviceMemory
-from .cohost_engine import Engine, EngineSettings, ModelThread
-from .cohost_errors import HandlerError, Output, refusal_of
-from .cohost_forward import TokenSequence
-from .cohost_loading import load
-from .cohost_options import AUTO_BATCH_TOKENS, read_options
+from .cohost_errors import BadInputError, HandlerError, Output, fault, refusal_of
+from .cohost_facts import checked, task_of, tokenizer_of
+from .cohost_frames import Level, TokenSequence
+from .cohost_link import Link
+from .cohost_options import read_options
 from .cohost_request import read_call, text_of
-from .cohost_warm_up import warm_up
-from .cohost_watchdog import LOST_DEVICE_CODE, Ending, Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    from .cohost_engine import Outcome
-    from .cohost_loading import Loaded
+    from .cohost_facts import Facts
+    from .cohost_frames import Outcome
     from .cohost_options import Options
-    from .cohost_request import Input
-    from .cohost_tasks import Plan
-    from .cohost_tokenizer import Encoded
+    from .cohost_request import Cut, Input
+    from .cohost_tasks import Plan, Task
+    from .cohost_texts import Text
+    from .cohost_tokenizer import Encoded, Tokenizer
 
 logger = logging.getLogger(__name__)
 
 _BATCH_HEADER = "cohost-batch"
 _TRUNCATED_HEADER = "cohost-truncated"
 _COUNTERS_HEADER = "cohost-counters"
-# The only header of a container's answer that SageMaker passes on (AWS: InvokeEndpoint, CustomAttributes).
+_PRIORITY_HEADER = "cohost-priority"
+_PRIORITIES = {"usual": Level.USUAL, "bulk": Level.BULK}
+# The only header of a container's call and answer that SageMaker passes on (AWS: InvokeEndpoint, CustomAttributes).
 _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _MOST_BATCHES_SHOWN = 20
 
 
+class Backend(Protocol):
+    """The process, or a stand-in for it, that has the model."""
+
+    starts: int
+
+    def load(self, properties: Mapping[str, Any], options: Options) -> tuple[Facts, str]:
+        """Load the model, and return its facts and its tokenizer's JSON; called in a thread."""
+
+    def begin(self) -> None:
+        """Begin to serve the loaded model; called in the event loop."""
+
+    async def run(self, sequences: Sequence[TokenSequence], *, level: Level, limit_s: float) -> Outcome:
+        """Run the sequences of one request within `limit_s` seconds."""
+
+    async def encode(self, texts: Sequence[Text], cut: Cut, limit_s: float) -> list[Encoded]:
+        """Return texts as sequences, for models whose facts are not `plain`."""
+
+    async def summary(self, limit_s: float) -> dict[str, Any]:
+        """Return the model's counters, and facts of the process."""
+
+    def close(self) -> None:
+        """Drop the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that is loaded and warmed up, with the engine's settings and the limit of its memory."""
+    """A model that is loaded: its options and facts, its task, and its tokenizer unless the engine process keeps it."""
 
-    loaded: Loaded
-    settings: EngineSettings
-    memory: DeviceMemory
+    options: Options
+    facts: Facts
+    task: Task
+    tokenizer: Tokenizer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +91,16 @@ class _Reply:
 class Service:
     """The service of one model.
 
-    `output` is DJL Serving's class of answers; `last_resort` is passed on to `Watchdog`.
+    `output` is DJL Serving's class of answers; `backend` has the model, by default an engine process.
     """
 
-    def __init__(
-        self, output: type[Output], end_process: Callable[[int], None] = os._exit, *, last_resort: bool = False
-    ) -> None:
+    def __init__(self, output: type[Output], backend: Backend | None = None) -> None:
         self._output = output
-        self._last_resort = last_resort
+        self._backend = backend or Link(Path(__file__).parent)
         self._counters = Counters()
         # One thread, since a tokenizer is not thread-safe; the thread works while the model computes.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
-        self._thread = ModelThread()
-        self._engine: Engine | None = None
-        self._loaded: Loaded | None = None
-        self._watchdog: Watchdog | None = None
-        self._waiting = 0
-        self._ending = Ending(lambda: self._waiting, end_process)
+        self._prepared: Prepared | None = None
 
     async def handle(self, inputs: Input) -> Output:
         """Answer one call.
@@ -86,12 +108,11 @@ class Service:
         Raises:
             ValueError: on the first call, if the options are wrong or the model cannot be served.
         """
-        if self._engine is None or self._loaded is None:
-            self.begin(self.prepare(inputs.get_properties()))
+        if self._prepared is None:
+            self.begin(await asyncio.to_thread(self.prepare, inputs.get_properties()))
         if inputs.is_empty():
             return self._output()
         self._counters.requests += 1
-        self._waiting += 1
         try:
             return self._answer(await self._reply(inputs))
         except HandlerError as error:
@@ -100,87 +121,64 @@ class Service:
         except asyncio.CancelledError:
             self._counters.cancelled += 1
             raise
-        finally:
-            self._waiting -= 1
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Load the model and warm it up, in the thread that will run the model.
+        """Have the model loaded.
 
         Raises:
             ValueError: the options are wrong or the model cannot be served.
-            Exception: any exception of transformers and torch about weights, memory or the device.
+            Exception: any other reason for which the model cannot be loaded.
         """
-        return self._thread.run(lambda: self._prepare(read_options(properties)))
-
-    @staticmethod
-    def _prepare(options: Options) -> Prepared:
-        loaded = load(options)
-        tokens = options.max_batch_tokens
-        if tokens is None:
-            tokens = AUTO_BATCH_TOKENS[loaded.device.type]
-        measured = warm_up(loaded, options, tokens)
-        memory = DeviceMemory(loaded.device, options.planned_mib)
-        memory.settle()
-        settings = EngineSettings(
-            max_batch_tokens=measured.max_batch_tokens,
-            max_batch_sequences=options.max_batch_sequences,
-            floor_tokens=loaded.limit,
-            pass_cost=measured.pass_cost,
-            max_queued_sequences=options.max_queued_sequences,
-            max_queue_time_s=options.max_queue_time_ms / 1000,
-            log_interval_s=options.log_interval_s,
-            pass_timeout_s=measured.pass_timeout_s,
-            compiles=options.compile,
-            compiled=measured.compiled,
-        )
-        logger.info("%s", settings)
-        return Prepared(loaded, settings, memory)
+        options = read_options(properties)
+        facts, text = self._backend.load(properties, options)
+        tokenizer = tokenizer_of(facts, text, options.model) if facts.plain else None
+        return Prepared(options, facts, task_of(facts, options), tokenizer)
 
     def begin(self, prepared: Prepared) -> None:
         """Start to serve the prepared model; called in the event loop."""
-        self._loaded = prepared.loaded
-        self._engine = Engine(
-            prepared.loaded.forward,
-            prepared.settings,
-            self._counters,
-            lambda: self._ending.begin(LOST_DEVICE_CODE),
-            self._thread,
-        )
-        self._watchdog = Watchdog(
-            self._engine,
-            asyncio.get_running_loop(),
-            self._ending,
-            prepared.settings.pass_timeout_s,
-            lambda: prepared.memory.tick(self._counters.passes),
-            last_resort=self._last_resort,
-        )
+        self._prepared = prepared
+        self._backend.begin()
 
     def close(self) -> None:
-        """End the service's threads, and refuse the waiting requests."""
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        if self._engine is None:
-            self._thread.close()
-        else:
-            self._engine.stop()
+        """Drop the model, and end the service's thread."""
+        self._backend.close()
         self._helper.shutdown()
 
     async def _reply(self, inputs: Input) -> _Reply:
-        assert self._engine is not None  # noqa: S101 - `handle` has started it
-        assert self._loaded is not None  # noqa: S101 - as above
+        assert self._prepared is not None  # noqa: S101 - `handle` has prepared it
+        prepared, started = self._prepared, time.monotonic()
+        limit_s = prepared.options.max_queue_time_ms / 1000
         if inputs.get_property(_COUNTERS_HEADER):
-            return _Reply(text_of(self._counters.summary() | self._loaded.facts), {})
-        plan = self._loaded.task.plan(read_call(inputs))
-        loop = asyncio.get_running_loop()
-        encoded = await loop.run_in_executor(self._helper, self._loaded.encode, plan.texts, plan.cut)
-        outcome = await self._engine.run(_sequences(encoded, plan))
+            return _Reply(text_of(await self._summary(limit_s)), {})
+        level = _level_of(inputs)
+        plan = prepared.task.plan(read_call(inputs))
+        encoded = await self._encoded(plan, limit_s)
+        left_s = limit_s - (time.monotonic() - started)
+        outcome = await self._backend.run(_sequences(encoded, plan), level=level, limit_s=left_s)
         if plan.large:
-            text = await loop.run_in_executor(self._helper, plan.answer, outcome.outputs)
+            text = await asyncio.get_running_loop().run_in_executor(self._helper, plan.answer, outcome.outputs)
         else:
             text = plan.answer(outcome.outputs)
         cut = sum(one.truncated for one in encoded)
         self._counters.truncated += cut
         return _Reply(text, _headers(cut, outcome if inputs.get_property(_BATCH_HEADER) else None))
+
+    async def _encoded(self, plan: Plan, limit_s: float) -> list[Encoded]:
+        assert self._prepared is not None  # noqa: S101 - as above
+        tokenizer, tables = self._prepared.tokenizer, self._prepared.facts.tables
+        if tokenizer is None:
+            return await self._backend.encode(plan.texts, plan.cut, limit_s)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._helper, checked, tokenizer, tables, plan.texts, plan.cut)
+
+    async def _summary(self, limit_s: float) -> dict[str, Any]:
+        """Return the counters of both processes: requests as this process saw them, passes as the engine process ran."""
+        assert self._prepared is not None  # noqa: S101 - as above
+        theirs = await self._backend.summary(limit_s)
+        own = {name: number for name, number in asdict(self._counters).items() if name in _COUNTED_HERE}
+        counters = Counters(**{**theirs["counters"], **own})
+        engine = {f"engine_{name}": value for name, value in theirs["engine"].items()}
+        return {**counters.summary(), **self._prepared.facts.shown, **engine, "engine_starts": self._backend.starts}
 
     def _answer(self, reply: _Reply) -> Output:
         output = self._output()
@@ -189,6 +187,28 @@ class Service:
             output.add_property(name, value)
         output.add(self._output.binary_encode({"data": reply.text, "last": True}))
         return output
+
+
+_COUNTED_HERE = {"requests", "refused", "cancelled", "truncated"}
+
+
+def _level_of(inputs: Input) -> Level:
+    """Return the level that a request asks for, by a header of its own or in SageMaker's custom attributes.
+
+    Raises:
+        BadInputError: the priority is none of the known ones.
+    """
+    given = inputs.get_property(_PRIORITY_HEADER)
+    for part in str(inputs.get_property(_CUSTOM_ATTRIBUTES) or "").split(";"):
+        name, _, value = part.partition("=")
+        if name.strip().lower() == _PRIORITY_HEADER:
+            given = value
+    if given is None:
+        return Level.USUAL
+    level = _PRIORITIES.get(str(given).strip().lower())
+    if level is None:
+        raise BadInputError(fault(_PRIORITY_HEADER, f"got {str(given)!a:.60}", allowed="usual or bulk"))
+    return level
 
 
 def _sequences(encoded: list[Encoded], plan: Plan) -> list[TokenSequence]:

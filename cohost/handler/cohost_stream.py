@@ -11,6 +11,7 @@ sequences that nobody reads, which costs nothing as long as the device would oth
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     Shape = tuple[int, int]
     Recording = tuple[Callable[[], None], torch.Tensor, torch.Tensor]
+    Alone = Callable[[], contextlib.AbstractContextManager[None]]
 
 # A pass has hundreds of launches, and a thread may wait this long for the interpreter's lock at each launch.
 _SWITCH_INTERVAL_S = 5e-4
@@ -35,12 +37,16 @@ _RUNS_BEFORE_RECORDING = 3
 
 
 class HostStream:
-    """The copies of passes on a CPU; `depth` passes may be launched before the first of them is read."""
+    """The copies of passes on a CPU; `depth` passes may be launched before the first of them is read.
+
+    `alone` keeps the passes of other models away while a model is measured or recorded.
+    """
 
     depth = 1
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, alone: Alone = contextlib.nullcontext) -> None:
         self.device = device
+        self.alone = alone
 
     @property
     def is_gpu(self) -> bool:
@@ -84,8 +90,8 @@ class CudaStream(HostStream):
 
     depth = 2
 
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
+    def __init__(self, device: torch.device, alone: Alone = contextlib.nullcontext) -> None:
+        super().__init__(device, alone)
         self._pool: Any = None
 
     @property
@@ -119,6 +125,10 @@ class CudaStream(HostStream):
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """Record the launches of a function; return a function that repeats them, and the tensor of the output."""
+        with self.alone():
+            return self._record(run)
+
+    def _record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         # Libraries allocate memory and choose kernels in their first calls, which cannot be recorded.
         first = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call] # torch has no types for it
         first.wait_stream(torch.cuda.current_stream(self.device))
@@ -139,9 +149,9 @@ class CudaStream(HostStream):
         free_device_memory()
 
 
-def stream_of(device: torch.device) -> HostStream:
+def stream_of(device: torch.device, alone: Alone = contextlib.nullcontext) -> HostStream:
     """Return the object that makes the copies of passes on a device."""
-    return CudaStream(device) if device.type == "cuda" else HostStream(device)
+    return CudaStream(device, alone) if device.type == "cuda" else HostStream(device, alone)
 
 
 _ROWS = (1, 4, 16, 64)

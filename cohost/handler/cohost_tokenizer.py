@@ -1,4 +1,4 @@
-"""The tokenizer of a model: from texts to token ids, truncated as requested."""
+"""The tokenizer of a model: from texts to token ids, truncated as requested; with and without transformers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tokenizers  # type: ignore[import-untyped]
 
 from .cohost_errors import BadInputError, fault
 from .cohost_request import OFF
@@ -68,6 +69,81 @@ class Tables:
         if self.segment_rows is None or one.segments is None:
             return False
         return bool(np.max(one.segments, initial=0) >= self.segment_rows)
+
+
+class Batch(dict[str, Any]):
+    """Token ids and segments by name, with the tokenizer's encodings."""
+
+    def __init__(self, encodings: Sequence[Any], *, segments: bool) -> None:
+        super().__init__(input_ids=[encoding.ids for encoding in encodings])
+        if segments:
+            self["token_type_ids"] = [encoding.type_ids for encoding in encodings]
+        self.encodings = encodings
+
+
+class PlainTokenizer:
+    """A tokenizer of the package tokenizers, with the part of a transformers tokenizer's interface that is used here.
+
+    A proxy process has no transformers, which takes seconds and a hundred megabytes to import.
+    """
+
+    is_fast = True
+
+    def __init__(
+        self, text: str, *, segments: bool, padding_id: int | None, maximum: int | None = None, side: str = "right"
+    ) -> None:
+        """Prepare the tokenizer that `text`, the content of a tokenizer.json, describes.
+
+        Args:
+            text: the tokenizer, as JSON.
+            segments: True if the model reads segments.
+            padding_id: the token id of padding; None without one.
+            maximum: the most tokens by the tokenizer's configuration.
+            side: the end at which long texts are cut, "right" or "left".
+        """
+        self._tokenizer: Any = tokenizers.Tokenizer.from_str(text)
+        # The text may set both, to lengths that its author chose.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._segments = segments
+        self._side = side
+        self.pad_token_id = padding_id
+        self.pad_token_type_id = 0
+        self.model_max_length = maximum
+
+    def __len__(self) -> int:
+        """Return the number of tokens, added ones included."""
+        return int(self._tokenizer.get_vocab_size())
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return a token's id; None if the vocabulary lacks the token."""
+        found = self._tokenizer.token_to_id(token)
+        return None if found is None else int(found)
+
+    def num_special_tokens_to_add(self, *, pair: bool) -> int:
+        """Return the number of tokens that are added to a text or a pair."""
+        return int(self._tokenizer.num_special_tokens_to_add(pair))
+
+    def __call__(
+        self,
+        first: Sequence[str],
+        second: Sequence[str] | None,
+        *,
+        truncation: str | bool,
+        max_length: int | None = None,
+        **_: object,
+    ) -> Batch:
+        """Encode texts or pairs, in their order.
+
+        Raises:
+            Exception: tokenizers' own, when the text that may be cut is too short to be cut as far as needed.
+        """
+        if isinstance(truncation, str) and max_length is not None:
+            self._tokenizer.enable_truncation(max_length, strategy=truncation, direction=self._side)
+        else:
+            self._tokenizer.no_truncation()
+        texts = list(first) if second is None else list(zip(first, second, strict=True))
+        return Batch(self._tokenizer.encode_batch(texts), segments=self._segments)
 
 
 class Tokenizer:

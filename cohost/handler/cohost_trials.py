@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,8 @@ import torch
 
 from .cohost_device import largest_difference
 from .cohost_errors import one_line
-from .cohost_forward import CompiledModel, Forward, TokenSequence, shortened
+from .cohost_forward import CompiledModel, Forward, shortened
+from .cohost_frames import TokenSequence
 from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import (
     DEBERTA,
@@ -31,7 +31,7 @@ from .cohost_packed import (
     keep_relative_positions,
     use_flash_deberta,
 )
-from .cohost_stream import RecordedModel, stream_of
+from .cohost_stream import RecordedModel
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from .cohost_options import Options
     from .cohost_packed import PackedModel
+    from .cohost_stream import HostStream
     from .cohost_tasks import Floats
     from .cohost_tokenizer import Encoded
 
@@ -113,9 +114,7 @@ def _runs_beside(process: int) -> bool:
 
 def seconds_of(forward: Forward, batch: Sequence[TokenSequence]) -> float:
     """Run a batch, and return the seconds that it takes."""
-    started = time.perf_counter()
-    forward(batch)
-    return time.perf_counter() - started
+    return forward.timed(batch)
 
 
 def _slowness(usual: Way, way: Way) -> str | None:
@@ -127,7 +126,7 @@ def _slowness(usual: Way, way: Way) -> str | None:
 
 
 class Trials:
-    """The trials of one model on `device`; `samples` are the check texts as sequences.
+    """The trials of one model on the device of `stream`; `samples` are the check texts as sequences.
 
     The last sample has the model's full length.
     """
@@ -136,14 +135,13 @@ class Trials:
         self,
         options: Options,
         *,
-        device: torch.device,
+        stream: HostStream,
         padding_ids: tuple[int, int],
         limit: int,
         samples: list[Encoded],
     ) -> None:
         self._options = options
-        self._device = device
-        self._stream = stream_of(device)
+        self._stream = stream
         self._padding_ids = padding_ids
         self._limit = limit
         want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cohost_forward import TokenSequence
+from .cohost_frames import TokenSequence
 from .cohost_memory import is_out_of_memory
 from .cohost_tasks import Want
 from .cohost_texts import lengths_up_to
@@ -138,10 +137,7 @@ def run_shape(forward: Forward, sample: Encoded, shape: tuple[int, int], want: W
     sequences, length = shape
     segments = None if sample.segments is None else sample.segments[:length]
     encoded = Encoded(sample.ids[:length], segments, truncated=False)
-    batch = [TokenSequence(encoded, length, want) for _ in range(sequences)]
-    started = time.perf_counter()
-    forward(batch)
-    return time.perf_counter() - started
+    return forward.timed([TokenSequence(encoded, length, want) for _ in range(sequences)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The watchdog: ends a process that can no longer serve (hanging pass, blocked event loop, lost GPU).
+"""The watchdog: ends an engine process that can no longer serve (hanging pass, blocked event loop, lost GPU).
 
 Nothing else would notice. DJL Serving 0.36.0 has no time limit for a call of an asynchronous model: the caller's
 connection is closed after 120 s without an answer, and the model counts as healthy all the time (recorded:
@@ -14,8 +14,6 @@ import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
-
-from .cohost_errors import BusyError
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,25 +74,20 @@ class Ending:
         self._end_process(code)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Watched:
-    """The time limit of one running pass, in seconds. Each pass has an object of its own, which identifies the pass."""
+    """The time limit of one running pass and the time that the device has worked on it, both in seconds."""
 
     limit_s: float
+    seconds: float = 0.0
 
 
 class Watchable(Protocol):
-    """The part of `Engine` that the watchdog uses."""
+    """The part of `Scheduler` that the watchdog uses."""
 
     @property
-    def watched(self) -> Watched | None:
-        """Return the running pass; None between passes."""
-
-    def expire(self) -> None:
-        """Refuse the requests that have waited longer than the queue's time limit."""
-
-    def abandon(self, refusal: BusyError) -> None:
-        """Answer every request with a refusal."""
+    def watched(self) -> list[Watched]:
+        """Return the passes that the device works on now."""
 
 
 class Watchdog:
@@ -106,38 +99,40 @@ class Watchdog:
 
     def __init__(
         self,
-        engine: Watchable,
+        passes: Watchable,
         loop: asyncio.AbstractEventLoop,
-        ending: Ending,
+        end: Callable[[int], None],
         limit_s: float,
         each_turn: Callable[[], None] = lambda: None,
         *,
         last_resort: bool = False,
     ) -> None:
-        """Start to watch an engine.
+        """Start to watch an engine process.
 
         Args:
-            engine: the engine; each of its passes has its own time limit.
+            passes: the running passes; each has its own time limit.
             loop: the event loop that sends the answers.
-            ending: the object that ends the process.
+            end: ends the process with an exit code.
             limit_s: the seconds that the event loop may be blocked.
             each_turn: called in each turn of the watchdog's thread.
             last_resort: let the interpreter end the process if this thread gets no turn for a further minute, because
                 native code may hold Python's lock. A process can have one such timer, and it uses the wall clock only.
         """
-        self._engine = engine
+        self._passes = passes
         self._loop = loop
-        self._ending = ending
+        self._end = end
         self._limit_s = limit_s
         self._each_turn = each_turn
         self._last_resort = last_resort
         self._tick_s = min(_LONGEST_TICK_S, limit_s / _TICKS_A_LIMIT)
-        self._seen: Watched | None = None
-        self._pass_s = 0.0
         self._silent_s = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cohost-watchdog", daemon=True)
         self._thread.start()
+
+    def tighten(self, limit_s: float) -> None:
+        """Look often enough for passes whose time limit is `limit_s` seconds."""
+        self._tick_s = min(self._tick_s, limit_s / _TICKS_A_LIMIT)
 
     def stop(self) -> None:
         """End the watchdog's thread."""
@@ -148,31 +143,29 @@ class Watchdog:
 
     def _run(self) -> None:
         renewed = 0.0
-        while not self._stopped.wait(self._tick_s):
+        while not self._stopped.wait(tick_s := self._tick_s):
             if self._last_resort and time.monotonic() - renewed > _RENEW_LAST_RESORT_S:
                 renewed = time.monotonic()
                 faulthandler.dump_traceback_later(self._limit_s + _LAST_RESORT_S, exit=True)
-            self._engine.expire()
             self._each_turn()
-            if self._is_loop_blocked() or self._is_pass_too_long():
+            if self._is_loop_blocked(tick_s) or self._is_pass_too_long(tick_s):
                 return
 
-    def _is_pass_too_long(self) -> bool:
-        watched = self._engine.watched
-        self._pass_s = self._pass_s + self._tick_s if watched is not None and watched is self._seen else 0.0
-        self._seen = watched
-        if watched is None or self._pass_s < watched.limit_s:
+    def _is_pass_too_long(self, tick_s: float) -> bool:
+        watched = self._passes.watched
+        for one in watched:
+            one.seconds += tick_s
+        late = [one.limit_s for one in watched if one.seconds > one.limit_s]
+        if not late:
             return False
-        reason = f"the model's process ends because a pass ran over {watched.limit_s:g} s"
-        logger.critical("%s", reason)
+        logger.critical("a pass ran over %g s; the process ends", late[0])
         # The log then shows the place where the pass hangs.
         faulthandler.dump_traceback()
-        self._engine.abandon(BusyError(f"{reason}; fix: send the request again in some seconds"))
-        self._ending.begin(LONG_PASS_CODE)
+        self._end(LONG_PASS_CODE)
         return True
 
-    def _is_loop_blocked(self) -> bool:
-        self._silent_s += self._tick_s
+    def _is_loop_blocked(self, tick_s: float) -> bool:
+        self._silent_s += tick_s
         try:
             self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:
@@ -181,7 +174,7 @@ class Watchdog:
             return False
         logger.critical("the event loop was blocked for %g s, so no answer can leave; the process ends", self._limit_s)
         faulthandler.dump_traceback()
-        self._ending.begin(BLOCKED_LOOP_CODE)
+        self._end(BLOCKED_LOOP_CODE)
         return True
 
     def _hear(self) -> None:

@@ -1,4 +1,4 @@
-"""The entry point of a model with `handler: batched`: DJL Serving imports this file and awaits `handle` per request.
+"""The entry point of a model with `handler: batched` or `shared`: DJL Serving imports this file and awaits `handle` per request.
 
 It needs `option.async_mode=true` and `option.entryPoint=model.py` in serving.properties (DJL Serving 0.36.0).
 """
@@ -29,40 +29,25 @@ def _declare_package() -> None:
     sys.modules[_PACKAGE] = package
 
 
-def _let_threads_sleep() -> None:
-    """Let threads that wait for work give up their core. OpenMP reads the setting once, when torch is imported.
-
-    Models on one machine share its cores, and threads that spin while another model computes make both several times
-    slower (measured on two busy cores: one text at a time 41 items/s instead of 9).
-    """
-    if "torch" not in sys.modules:
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def _let_memory_segments_grow() -> None:
-    """Let torch's memory of a GPU grow in place, so that batches of many sizes leave no gaps in that memory.
-
-    torch reads the setting when it is imported. A setting of the user's stays unchanged, also under its older name.
-    """
-    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys() and "torch" not in sys.modules:
-        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+def _keep_small() -> None:
+    """Keep numpy from starting a thread per core, each with memory of its own: this process computes nothing large."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _service() -> Any:  # imported under a name that this file declares
-    """Return the model's service; in a restart of an unloaded model, end the process before torch is imported."""
+    """Return the model's service; in a restart of an unloaded model, end the process."""
     restart = importlib.import_module(f"{_PACKAGE}.cohost_restart")
     restarted = restart.begin(_FOLDER)
     reload = importlib.import_module(f"{_PACKAGE}.cohost_reload")
     module = f"{_PACKAGE}.cohost_service"
     try:
-        return reload.service_of(_FOLDER, module, "Service", Output, restarted=restarted, last_resort=True)
+        return reload.service_of(_FOLDER, module, "Service", Output, restarted=restarted)
     except Exception:
         restart.withdraw()
         raise
 
 
-_let_threads_sleep()
-_let_memory_segments_grow()
+_keep_small()
 _declare_package()
 _served = _service()
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cohost.handler.cohost_forward import Forward, TokenSequence
+    from cohost.handler.cohost_forward import Forward
+    from cohost.handler.cohost_frames import TokenSequence
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cohost.handler.cohost_frames import Level
+from cohost.handler.cohost_hosted import Home, Hosted
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.jobs import AsyncAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from cohost.handler.cohost_facts import Facts
+    from cohost.handler.cohost_frames import Outcome, TokenSequence
+    from cohost.handler.cohost_options import Options
+    from cohost.handler.cohost_request import Cut
+    from cohost.handler.cohost_texts import Text
+    from cohost.handler.cohost_tokenizer import Encoded
 
 HUB = Path(__file__).parents[3] / "local_aws" / "data" / "hub" / "lmi-cohost"
 MINILM, MDEBERTA, XLMR, EMBED = (
@@ -68,6 +77,47 @@ def reply(output: Output) -> Reply:
     return Reply(answer.code, json.loads(text), text, {key.lower(): value for key, value in answer.properties.items()})
 
 
+class InProcess:
+    """A model in this process, in place of an engine process; `ends` are the exit codes that would have ended that."""
+
+    starts = 1
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.home = Home(self.ends.append)
+        self.hosted = Hosted(self.home)
+
+    def load(self, properties: Mapping[str, Any], options: Options) -> tuple[Facts, str]:
+        """Load the model in the calling thread."""
+        del options
+        facts = self.hosted.load(properties)
+        return facts, self.hosted.tokenizer_text or ""
+
+    def begin(self) -> None:
+        """Begin to serve."""
+        self.hosted.begin()
+
+    async def run(self, sequences: Sequence[TokenSequence], *, level: Level, limit_s: float) -> Outcome:
+        """Run a request."""
+        del limit_s
+        return await self.hosted.run(sequences, level=level)
+
+    async def encode(self, texts: Sequence[Text], cut: Cut, limit_s: float) -> list[Encoded]:
+        """Make sequences of texts."""
+        del limit_s
+        return self.hosted.encode(texts, cut)
+
+    async def summary(self, limit_s: float) -> dict[str, Any]:
+        """Return the counters."""
+        del limit_s
+        return {"counters": asdict(self.hosted.counters), "engine": {}}
+
+    def close(self) -> None:
+        """Drop the model, and end all threads."""
+        self.hosted.close()
+        self.home.close()
+
+
 class Caller:
     """A service with one model loaded."""
 
@@ -102,11 +152,13 @@ class HeldForward:
         return self._forward.launch(sequences)
 
 
-def served(given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], **keywords: Any) -> Any:
-    """Loads a model, lets a scenario call it, and ends its threads."""
+def served(
+    given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], backend: InProcess | None = None
+) -> Any:
+    """Loads a model in this process, lets a scenario call it, and ends its threads."""
 
     async def run() -> Any:
-        service = Service(Output, **keywords)
+        service = Service(Output, backend or InProcess())
         first = Input()
         first.properties = dict(given)
         try:

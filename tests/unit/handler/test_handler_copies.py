@@ -17,7 +17,8 @@ from torch.jit._fuser import optimized_execution
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cohost.handler.cohost_forward import Forward, TokenSequence
+from cohost.handler.cohost_forward import Forward
+from cohost.handler.cohost_frames import TokenSequence
 from cohost.handler.cohost_packed import PackedByAttention, PackedDeberta, keep_relative_positions
 from cohost.handler.cohost_stream import CudaStream
 from cohost.handler.cohost_tasks import Want

@@ -12,9 +12,10 @@ import pytest
 
 from cohost.handler import cohost_engine
 from cohost.handler.cohost_batches import Counters
-from cohost.handler.cohost_engine import Engine, EngineSettings, ModelThread
+from cohost.handler.cohost_engine import Engine, EngineSettings
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError, ModelError
-from cohost.handler.cohost_forward import TokenSequence
+from cohost.handler.cohost_frames import TokenSequence
+from cohost.handler.cohost_scheduler import Lanes, Scheduler
 from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_tokenizer import Encoded
 
@@ -99,12 +100,14 @@ def run(
 
     async def main() -> None:
         made = EngineSettings(**settings | given)
-        engine = Engine(forward, made, counters, lost, ModelThread())  # type: ignore[arg-type] # a stand-in
+        scheduler = Scheduler(Lanes(depth=forward.depth))
+        engine = Engine(forward, made, counters, lost, scheduler)  # type: ignore[arg-type] # a stand-in
         try:
             await asyncio.wait_for(scenario(engine), 60)
         finally:
             forward.gate.set()
             engine.stop()
+            scheduler.close()
 
     asyncio.run(main())
     return counters

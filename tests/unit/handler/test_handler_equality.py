@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import transformers
-from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
+from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, HeldForward, InProcess, properties, served
 from safetensors.torch import load_file, save_file
 
 if TYPE_CHECKING:
@@ -157,15 +157,17 @@ def test_random_requests_sent_together_answer_as_alone(
     )
     wanted = [expected(pipeline, call) for call in calls]
 
+    backend = InProcess()
+
     async def together(call: Caller) -> tuple[list[Any], dict[str, Any]]:
-        engine: Any = call.service._engine
+        engine: Any = backend.hosted._engine
         engine._forward = held = HeldForward(engine._forward)
         queued, queue = 0, engine.run
 
-        async def counted(sequences: Any) -> Any:
+        async def counted(sequences: Any, **given: Any) -> Any:
             nonlocal queued
             queued += 1
-            return await queue(sequences)
+            return await queue(sequences, **given)
 
         engine.run = counted
         answers = asyncio.gather(*map(call, calls))
@@ -175,7 +177,7 @@ def test_random_requests_sent_together_answer_as_alone(
         held.gate.set()
         return await answers, await call.counters()
 
-    replies, counters = served(properties(model, task, packing=packing), together)
+    replies, counters = served(properties(model, task, packing=packing), together, backend)
     spread = [found[len(found) // 2] for found in map(numbers, wanted)]
     assert max(spread) - min(spread) > LEAST_SPREAD, "every text has the same answer, so equality says nothing"
     assert counters["sequences_per_pass"] > 4, "requests were not batched"

@@ -10,7 +10,7 @@ import torch
 from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, properties
 
 from cohost.handler import cohost_trials
-from cohost.handler.cohost_forward import TokenSequence
+from cohost.handler.cohost_frames import TokenSequence
 from cohost.handler.cohost_loading import Loaded, load
 from cohost.handler.cohost_options import read_options
 from cohost.handler.cohost_request import LONGEST_FIRST, Cut

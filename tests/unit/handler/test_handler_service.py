@@ -14,7 +14,8 @@ from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, prop
 from safetensors.torch import load_file, save_file
 
 from cohost.handler import cohost_service
-from cohost.handler.cohost_forward import Forward, Pending, TokenSequence
+from cohost.handler.cohost_forward import Forward, Pending
+from cohost.handler.cohost_frames import Level, TokenSequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,20 +143,22 @@ def test_callers_with_different_labels_share_a_batch_and_keep_their_own() -> Non
         zero_shot(["one", "one"]),
     ]
 
+    backend = InProcess()
+
     async def scenario(call: Caller) -> list[Reply]:
-        engine = call.service._engine
+        engine = backend.hosted._engine
         assert engine is not None
         engine._forward = held = HeldForward(engine._forward)  # type: ignore[assignment] # a wrapper
         first = asyncio.create_task(call(zero_shot(["first"])))
         await asyncio.to_thread(held.entered.wait, 60)
         waiting = [asyncio.create_task(call(body, cohost_batch="1")) for body in bodies]
-        while len(engine._queue) < 9:  # noqa: ASYNC110 - the queue tells nobody
+        while len(engine._queues[Level.USUAL]) < 9:  # noqa: ASYNC110 - the queue tells nobody
             await asyncio.sleep(0.001)
         held.gate.set()
         await first
         return await asyncio.gather(*waiting)
 
-    answers = served(properties(MINILM, ZERO_SHOT), scenario)
+    answers = served(properties(MINILM, ZERO_SHOT), scenario, backend)
     labels = [sorted(answer.body[0]["labels"]) for answer in answers]
     assert labels == [["food", "movie"], sorted(["城市", "مدينة", "도시"]), ["a", "b"], ["one", "one"]]
     assert {answer.headers["cohost-batch"].split("/")[0] for answer in answers} == {"9"}
@@ -322,40 +325,24 @@ def test_counters_are_told_when_asked() -> None:
     assert (counters["requests"], counters["refused"], counters["passes"], counters["tokens"]) == (3, 1, 1, 3)
 
 
-def test_a_model_is_loaded_by_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA's current device belongs to a thread, as the memory does in which its libraries work."""
-    threads: list[str] = []
-    launch, of = Forward.launch, cohost_service.load
-
-    def noted(function: Any) -> Any:
-        def run(*given: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return function(*given)
-
-        return run
-
-    monkeypatch.setattr(Forward, "launch", noted(launch))
-    monkeypatch.setattr(cohost_service, "load", noted(of))
-    assert replies(properties(MINILM), {"inputs": "a"})[0].status == 200
-    assert set(threads) == {"cohost-engine"}
-
-
-def test_a_lost_device_ends_the_process_after_the_answers() -> None:
-    """Callers have had their 503 by then, with the reason that CUDA gave."""
-    exits: list[int] = []
+def test_a_lost_device_ends_the_process() -> None:
+    """Before anybody is answered, since the proxies send the calls to the next process."""
+    backend = InProcess()
+    ended_first: list[bool] = []
 
     async def scenario(call: Caller) -> None:
-        engine = call.service._engine
+        engine = backend.hosted._engine
         assert engine is not None
         engine._forward = BrokenForward()  # type: ignore[assignment] # a stand-in
-        answer = await call({"inputs": "a"})
-        assert answer.status == 503
-        assert answer.body["error"].startswith("the GPU failed (RuntimeError: ")
-        while not exits:  # noqa: ASYNC110 - a thread appends to it
+        task = asyncio.create_task(call({"inputs": "a"}))
+        while not backend.ends:  # noqa: ASYNC110 - a thread appends to it
+            ended_first.append(not task.done())
             await asyncio.sleep(0.01)
+        assert (await task).status == 503
 
-    served(properties(MINILM), scenario, end_process=exits.append)
-    assert exits == [3]
+    served(properties(MINILM), scenario, backend)
+    assert backend.ends == [3]
+    assert all(ended_first)
 
 
 class BrokenForward:

@@ -16,7 +16,7 @@ from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_tokenizer import Tokenizer
 from cohost.handler.cohost_zero_shot import ZeroShotClassification
 
-from .onnx_tokenizer import FastTokenizer
+from .onnx_tokenizer import tokenizer_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class OnnxModel:
         file = Path(options.model, "model.onnx")
         self._session: Any = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
         self._inputs = {one.name for one in self._session.get_inputs()}
-        fast = FastTokenizer(options.model, segments=_SEGMENTS in self._inputs)
+        fast = tokenizer_in(options.model, segments=_SEGMENTS in self._inputs)
         self._tokenizer = Tokenizer(fast, options.model)
         if options.max_length is None:
             raise ValueError("max_length: an ONNX file does not tell the model's limit; write option.max_length")
