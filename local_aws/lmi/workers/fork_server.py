@@ -13,13 +13,15 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.lmi.errors import EngineFailure
+from local_aws.lmi.workers.faults import sitecustomize
+from local_aws.lmi.workers.faults.sitecustomize import ENABLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 
 logger = logging.getLogger(__name__)
@@ -30,10 +32,13 @@ _FORCED = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
+    ENABLED: "1",
 }
 # One thread per worker, as the image's start script sets. If a model sets more, waiting threads give up their core:
 # models share the machine's cores, and spinning threads slow the others down several times.
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
+# Python imports the module sitecustomize of this folder at the start of each process.
+_FAULTS = Path(sitecustomize.__file__).parent
 _GONE = "the process that workers are forked from has ended; see the container's log"
 _LEAST_LIFE_S = 60.0
 _FIRST_SOCKET = 19000
@@ -151,9 +156,14 @@ class ForkServer:
                 *("--config-file", str(self._folder / CONFIG_FILE)),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                env=_DEFAULTS | {**os.environ} | _FORCED | {"HF_HUB_CACHE": str(self._folder / HUB_CACHE)},
+                env=self._environment(),
             )
         return ours
+
+    def _environment(self) -> dict[str, str]:
+        path = [str(_FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"HF_HUB_CACHE": str(self._folder / HUB_CACHE), "PYTHONPATH": os.pathsep.join(path)}
+        return _DEFAULTS | {**os.environ} | _FORCED | own
 
     async def _watch(self, control: socket.socket) -> None:
         """Read the zygote's messages, and start it again when it dies, unless its imports failed within a minute."""

@@ -10,13 +10,14 @@ once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import importlib
 import importlib.util
+import json
 import logging
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.handler_api.inputs import FORMATTER_MARK
 from local_aws.lmi.stock.handler import StockHandler
 from local_aws.lmi.workers.connection import Frame, FrameReader, receive
+from local_aws.lmi.workers.faults.sitecustomize import SIGNALS, break_forward_passes
 
 if TYPE_CHECKING:
     import socket
@@ -36,8 +38,7 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
 _ASYNC_FAILURE = "service.invoke_handler_async() failure"
-# The text of the error that torch raises in every later call of a process whose device is broken.
-_LOST_DEVICE = "CUDA error: an illegal memory access was encountered"
+_ENGINE_PROGRAM = "cohost_host.py"
 _OUT_OF_MEMORY = 507
 _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 
@@ -92,7 +93,7 @@ async def serve_async(connection: socket.socket, handler: Callable[[Input], Awai
     while data := await reader.read(_CHUNK):
         for frame in frames.feed(data):
             if "fault" in frame.head:
-                break_forward_passes(frame.head["fault"])
+                inject(frame.head["fault"])
                 continue
             task = asyncio.create_task(_answer(writer, frame, handler, model_dir))
             running.add(task)
@@ -180,7 +181,7 @@ def _use_threads(count: int) -> None:
 def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable[[Input], Any], model_dir: str) -> None:
     for frame in frames:
         if "fault" in frame.head:
-            break_forward_passes(frame.head["fault"])
+            inject(frame.head["fault"])
             continue
         try:
             output = answer_of(handler(input_of(frame, model_dir)))
@@ -225,20 +226,30 @@ def answer_frame(request: Frame, output: Output) -> Frame:
     return Frame(head, list(zip(output.content.keys, output.content.values, strict=True)))
 
 
-def break_forward_passes(fault: str) -> None:
-    """Inject `fault` ("hang" or "lose_device") into each forward pass of this process from now on.
+def inject(fault: str) -> None:
+    """Inject `fault` ("hang" or "lose_device") into each later forward pass of this worker's model.
 
-    torch calls a hook before each module's `forward`, which the handler does not notice. With "hang", the thread of the
-    forward pass waits for ever, with Python's interpreter lock released, so other threads continue.
+    The batching handler runs the model in an engine process, which takes the fault as a signal.
     """
-    from torch.nn.modules.module import register_module_forward_pre_hook
-
-    register_module_forward_pre_hook({"hang": _hang, "lose_device": _lose_device}[fault])
-
-
-def _hang(*_: Any) -> None:  # torch's module and its arguments
-    threading.Event().wait()
+    engines = engine_processes(os.getpid(), os.getppid())
+    for process in engines:
+        os.kill(process, SIGNALS[fault])
+    if not engines:
+        break_forward_passes(fault)
 
 
-def _lose_device(*_: Any) -> None:  # torch's module and its arguments
-    raise RuntimeError(_LOST_DEVICE)
+def engine_processes(worker: int, server: int, proc: Path = Path("/proc")) -> list[int]:
+    """Return the engine processes of a worker: its children, and the one that all shared models of the server have."""
+    found = []
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            arguments = (folder / "cmdline").read_text(encoding="utf-8").split("\0")
+            if Path(arguments[1]).name != _ENGINE_PROGRAM:
+                continue
+            parent = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            settings = json.loads(arguments[2])
+            if parent == worker or (settings["shared"] and settings["server"] == server):
+                found.append(int(folder.name))
+    return found
