@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from .cohost_errors import one_line
-from .cohost_frames import TokenSequence
 from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import first_vectors, mean_vectors, takes_prepared_mask
 from .cohost_tasks import Want
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from .cohost_frames import TokenSequence
     from .cohost_packed import PackedModel
     from .cohost_stream import HostStream, RecordedModel
     from .cohost_tasks import Floats

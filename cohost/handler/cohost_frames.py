@@ -169,7 +169,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def packed_sequences(sequences: Sequence[TokenSequence]) -> tuple[list[list[Any]], list[bytes]]:
-    """Return sequences for the head and the body of `run`: [tokens, length, want, has segments] of each, and numbers."""
+    """Return sequences for the head and the body of `run`: [tokens, length, want, has segments], and the numbers."""
     heads, body = [], []
     for one in sequences:
         segments = one.encoded.segments

@@ -253,7 +253,7 @@ class Host:
         loading = asyncio.create_task(self._load_all())
         logger.info("engine process %d of server %d listens", os.getpid(), self._settings.server)
         try:
-            while self._has_server() and not self._is_idle():
+            while self._has_server() and not self._is_idle():  # noqa: ASYNC110 - the server tells nobody that it ends
                 await asyncio.sleep(_LOOK_S)
         finally:
             loading.cancel()
@@ -349,9 +349,7 @@ class Host:
         """Create a place for a model; the first one imports torch, in the thread that loads the model."""
         module = importlib.import_module(".cohost_hosted", __package__)
         if self._home is None:
-            self._home = module.Home(
-                self.end, self.journal.write, shared=self._settings.shared, last_resort=True
-            )
+            self._home = module.Home(self.end, self.journal.write, shared=self._settings.shared, last_resort=True)
         hosted: Hosted = module.Hosted(self._home)
         return hosted
 
@@ -362,7 +360,8 @@ class Host:
 
     def _has_server(self) -> bool:
         started = self._settings.server_started
-        return started is None or (started_at(self._settings.server) == started and not _is_zombie(self._settings.server))
+        server = self._settings.server
+        return started is None or (started_at(server) == started and not _is_zombie(server))
 
 
 def _is_zombie(process: int) -> bool:

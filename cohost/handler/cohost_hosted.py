@@ -22,7 +22,7 @@ from .cohost_options import AUTO_BATCH_TOKENS, read_options
 from .cohost_scheduler import Lanes, Scheduler
 from .cohost_stream import stream_of
 from .cohost_warm_up import warm_up
-from .cohost_watchdog import LOST_DEVICE_CODE, Watched, Watchdog
+from .cohost_watchdog import LOST_DEVICE_CODE, Watchdog, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

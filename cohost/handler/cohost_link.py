@@ -137,9 +137,11 @@ class Place:
         )
 
     def _started(self, settings: Settings) -> socket.socket:
-        command = [sys.executable, str(self._code / "cohost_host.py"), json.dumps({
-            name: getattr(settings, name) for name in Settings.__dataclass_fields__
-        })]
+        command = [
+            sys.executable,
+            str(self._code / "cohost_host.py"),
+            json.dumps({name: getattr(settings, name) for name in Settings.__dataclass_fields__}),
+        ]
         environment = {**_ENVIRONMENT, **os.environ}
         if set(_OLDER_NAME) & os.environ.keys() == {_OLDER_NAME[1]}:
             del environment[_OLDER_NAME[0]]
@@ -261,7 +263,7 @@ class Link:
     """
 
     def __init__(self, folder: Path, server: int | None = None) -> None:
-        """Prepare for the model whose files are in `folder`, under the server process `server`, by default the parent."""
+        """Prepare for the model whose files are in `folder`; `server` is the server's process, else the parent's."""
         self._folder = folder
         self._server = os.getppid() if server is None else server
         self._place: Place | None = None
@@ -431,16 +433,16 @@ class Link:
         for pause_s in itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1])):
             self._hurried = any(not call.answer.done() for call in self._calls.values())
             try:
-                self._first, _ = await asyncio.to_thread(
-                    self._opened, Rank.AWAITED if self._hurried else Rank.AGAIN
-                )
-                return
+                rank = Rank.AWAITED if self._hurried else Rank.AGAIN
+                self._first, _ = await asyncio.to_thread(self._opened, rank)
             except Exception as error:  # noqa: BLE001 - any failure of a load is reported to callers
                 self._failure = (
                     f"the model cannot be loaded again ({reason_of(error)}); the next attempt begins within "
                     f"{pause_s:g} s"
                 )
                 logger.warning("%s", self._failure)
+            else:
+                return
             for call in self._calls.values():
                 if not call.answer.done():
                     call.answer.set_exception(BusyError(self._failure))
@@ -464,7 +466,8 @@ class Link:
             except (ConnectionError, FrameError) as error:
                 logger.warning("the engine process ended while it loaded the model: %s", error)
                 if attempt > _MOST_DEATHS_IN_A_LOAD:
-                    raise EngineEndedError(f"the engine process ended {attempt} times while it loaded the model") from None
+                    problem = f"the engine process ended {attempt} times while it loaded the model"
+                    raise EngineEndedError(problem) from None
                 continue
             if head["op"] != "loaded":
                 connection.close()

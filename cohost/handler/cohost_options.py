@@ -64,7 +64,8 @@ class Options:
     `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
     share the CPU. With `shared` one engine process per device, or `engines_per_device` of them, has all shared models,
     and `share` is the weight of this one. `planned_mib` is the peak of this worker's GPU memory by the catalog or its
-    plan, in MiB, None if neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens include padding.
+    plan, in MiB, None if neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens
+    include padding.
     """
 
     model: str

@@ -172,7 +172,7 @@ class Service:
         return await loop.run_in_executor(self._helper, checked, tokenizer, tables, plan.texts, plan.cut)
 
     async def _summary(self, limit_s: float) -> dict[str, Any]:
-        """Return the counters of both processes: requests as this process saw them, passes as the engine process ran."""
+        """Return the counters of both processes: requests as seen here, passes as the engine process ran them."""
         assert self._prepared is not None  # noqa: S101 - as above
         theirs = await self._backend.summary(limit_s)
         own = {name: number for name, number in asdict(self._counters).items() if name in _COUNTED_HERE}

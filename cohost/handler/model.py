@@ -1,4 +1,4 @@
-"""The entry point of a model with `handler: batched` or `shared`: DJL Serving imports this file and awaits `handle` per request.
+"""The entry point of a model with `handler: batched` or `shared`: DJL Serving awaits `handle` per request.
 
 It needs `option.async_mode=true` and `option.entryPoint=model.py` in serving.properties (DJL Serving 0.36.0).
 """

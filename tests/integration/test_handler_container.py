@@ -196,7 +196,9 @@ async def engine(client: httpx.AsyncClient, model: str) -> tuple[int, int]:
     return answer.json()["engine_pid"], answer.json()["engine_starts"]
 
 
-async def notices_nothing(client: httpx.AsyncClient, root: Path, model: str, before: tuple[int, int], lives: int) -> None:
+async def notices_nothing(
+    client: httpx.AsyncClient, root: Path, model: str, before: tuple[int, int], lives: int
+) -> None:
     """The server's worker is the one that it started, and it has had so many engine processes more."""
     process, starts = await engine(client, model)
     assert (process == before[0], starts) == (False, before[1] + lives)

@@ -25,8 +25,10 @@ from local_aws.lmi import handler_api
 from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.handler_api.inputs import FORMATTER_MARK
 from local_aws.lmi.stock.handler import StockHandler
+from local_aws.lmi.workers import engine_start
 from local_aws.lmi.workers.connection import Frame, FrameReader, receive
 from local_aws.lmi.workers.faults.sitecustomize import SIGNALS, break_forward_passes
+from local_aws.lmi.workers.zygote import program_address
 
 if TYPE_CHECKING:
     import socket
@@ -39,6 +41,7 @@ logger = logging.getLogger(__name__)
 _CHUNK = 1 << 18
 _ASYNC_FAILURE = "service.invoke_handler_async() failure"
 _ENGINE_PROGRAM = "cohost_host.py"
+_INTERPRETER = "COHOST_LMI_PYTHON"
 _OUT_OF_MEMORY = 507
 _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 
@@ -128,6 +131,7 @@ def run(connection: socket.socket) -> int:
     if order is None:
         return 0
     os.environ.update(order.head["environment"])
+    _fork_further_processes()
     sys.argv = _arguments(order.head)
     _use_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     model_dir = order.head["model_dir"]
@@ -145,6 +149,14 @@ def run(connection: socket.socket) -> int:
     else:
         _serve(connection, frames, handler, model_dir)
     return 0
+
+
+def _fork_further_processes() -> None:
+    """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing."""
+    if "torch" in sys.modules:
+        os.environ[engine_start.ADDRESS] = program_address(os.getppid())
+        os.environ[_INTERPRETER] = sys.executable
+        sys.executable = str(Path(engine_start.__file__).with_name("engine_python"))
 
 
 def _arguments(order: dict[str, Any]) -> list[str]:
@@ -245,11 +257,11 @@ def engine_processes(worker: int, server: int, proc: Path = Path("/proc")) -> li
         if not folder.name.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
-            arguments = (folder / "cmdline").read_text(encoding="utf-8").split("\0")
-            if Path(arguments[1]).name != _ENGINE_PROGRAM:
+            arguments = (folder / "cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")
+            if Path(arguments[-2]).name != _ENGINE_PROGRAM:
                 continue
             parent = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-            settings = json.loads(arguments[2])
+            settings = json.loads(arguments[-1])
             if parent == worker or (settings["shared"] and settings["server"] == server):
                 found.append(int(folder.name))
     return found

@@ -5,7 +5,8 @@
     {"op": "fork"} with one file descriptor   → {"pid": N}; the child serves the descriptor as a worker
     {"op": "kill", "pid": N}                  → nothing; a child that has ended is ignored
 
-and reports {"exited": N, "code": C} for every child that ends. Before the first command it sends {"ready": true}.
+and reports {"exited": N, "code": C} for every child that ends. A further socket takes orders to fork a process that
+runs another program, as a handler starts one (engine_start.py). Before the first command it sends {"ready": true}.
 
 Forking is safe because the zygote never has a second thread: it runs no model, and its environment keeps OpenMP and
 OpenBLAS to one thread. The zygote ends, with all workers, when the other end of its socket closes. On Linux, which has
@@ -20,11 +21,18 @@ import gc
 import json
 import logging
 import os
+import runpy
 import selectors
 import signal
 import socket
+import struct
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from local_aws.lmi.workers.faults.sitecustomize import take_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +40,8 @@ logger = logging.getLogger(__name__)
 PRELOAD = "COHOST_LMI_PRELOAD"
 _PR_SET_PDEATHSIG = 1
 _LINE_LIMIT = 65536
+_ORDER_LIMIT = 1 << 20
+_STANDARD = (0, 1, 2)
 
 
 def main() -> None:
@@ -52,6 +62,16 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died before the request
             os._exit(1)
+
+
+def program_address(zygote: int) -> str:
+    """Return the abstract name of the socket at which a zygote, a process id, takes orders to run programs."""
+    return f"cohost-lmi-zygote-{zygote}"
+
+
+def _user_of(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
 
 
 def _import_heavy_modules() -> None:
@@ -79,22 +99,31 @@ class _Zygote:
         for end in (self._wakeup, wakeup_end):
             end.settimeout(0)
         self._wakeup_end = wakeup_end
+        self._selector = selectors.DefaultSelector()
+        self._programs: dict[int, socket.socket] = {}
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind("\0" + program_address(os.getpid()))
+        self._listening.listen()
         signal.set_wakeup_fd(wakeup_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
         self._report({"ready": True})
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._control, selectors.EVENT_READ)
-            selector.register(self._wakeup, selectors.EVENT_READ)
+        with self._selector:
+            for one in (self._control, self._wakeup, self._listening):
+                self._selector.register(one, selectors.EVENT_READ)
             while True:
-                ready = {key.fileobj for key, _ in selector.select()}
+                ready = {key.fileobj for key, _ in self._selector.select()}
                 if self._wakeup in ready:
                     self._wakeup.recv(_LINE_LIMIT)
                     self._reap()
+                if self._listening in ready:
+                    self._fork_program()
+                for pid in [pid for pid, starter in self._programs.items() if starter in ready]:
+                    self._leave(pid)
                 if self._control in ready and not self._execute():
                     break
-        for pid in self._children:
+        for pid in [*self._children, *self._programs]:
             os.kill(pid, signal.SIGKILL)
 
     def _execute(self) -> bool:
@@ -124,7 +153,8 @@ class _Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             die_with_parent()
-            for end in (self._control, self._wakeup, self._wakeup_end):
+            self._selector.close()
+            for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
                 end.close()
             from local_aws.lmi.workers.handler_runner import run  # only a worker needs it
 
@@ -138,16 +168,76 @@ class _Zygote:
                 sys.stderr.flush()
             os._exit(code)
 
+    def _fork_program(self) -> None:
+        connection, _ = self._listening.accept()
+        order, descriptors, _, _ = socket.recv_fds(connection, _ORDER_LIMIT, len(_STANDARD))
+        if _user_of(connection) != os.geteuid() or len(descriptors) != len(_STANDARD):
+            connection.close()
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._become_program(json.loads(order), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._programs[pid] = connection
+        connection.send(json.dumps({"pid": pid}).encode())
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _become_program(self, order: dict[str, Any], descriptors: Sequence[int]) -> None:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            die_with_parent()
+            os.setsid()
+            self._selector.close()
+            for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
+                end.close()
+            for descriptor, standard in zip(descriptors, _STANDARD, strict=True):
+                os.dup2(descriptor, standard)
+            os.environ.clear()
+            os.environ.update(order["environment"])
+            os.chdir(order["folder"])
+            take_faults()
+            sys.argv = order["argv"]
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        except BaseException:
+            logger.exception("a program died")
+        finally:
+            os._exit(code)
+
+    def _leave(self, pid: int) -> None:
+        """Kill the fork of a program whose starter has ended."""
+        self._close(self._programs.pop(pid))
+        self._children.add(pid)
+        os.kill(pid, signal.SIGKILL)
+
     def _reap(self) -> None:
-        while self._children:
+        while self._children or self._programs:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if pid in self._programs:
+                self._tell(self._programs.pop(pid), os.waitstatus_to_exitcode(status))
+                continue
             self._children.discard(pid)
             self._report({"exited": pid, "code": os.waitstatus_to_exitcode(status)})
+
+    def _tell(self, connection: socket.socket, code: int) -> None:
+        with contextlib.suppress(OSError):
+            connection.send(json.dumps({"code": code}).encode())
+        self._close(connection)
+
+    def _close(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        connection.close()
 
     def _report(self, message: dict[str, Any]) -> None:
         self._control.sendall(json.dumps(message).encode() + b"\n")

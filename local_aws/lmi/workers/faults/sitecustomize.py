@@ -6,6 +6,7 @@ signals, without any code of the handler for that purpose.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -36,6 +37,15 @@ def _lose_device(*_: Any) -> None:  # torch's module and its arguments
     raise RuntimeError(_LOST_DEVICE)
 
 
+def take_faults() -> None:
+    """Let this process take faults as signals."""
+    for fault, number in SIGNALS.items():
+        signal.signal(number, functools.partial(_taken, fault))
+
+
+def _taken(fault: str, *_: object) -> None:
+    break_forward_passes(fault)
+
+
 if __name__ == "sitecustomize" and ENABLED in os.environ:
-    for _fault, _number in SIGNALS.items():
-        signal.signal(_number, lambda _signal, _frame, fault=_fault: break_forward_passes(fault))
+    take_faults()
