@@ -349,7 +349,10 @@ class Host:
         """Create a place for a model; the first one imports torch, in the thread that loads the model."""
         module = importlib.import_module(".cohost_hosted", __package__)
         if self._home is None:
-            self._home = module.Home(self.end, self.journal.write, shared=self._settings.shared, last_resort=True)
+            findings = module.FindingsStore(self._settings.folder, self._settings.name)
+            self._home = module.Home(
+                self.end, self.journal.write, findings=findings, shared=self._settings.shared, last_resort=True
+            )
         hosted: Hosted = module.Hosted(self._home)
         return hosted
 

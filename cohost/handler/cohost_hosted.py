@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import hashlib
+import json
 import logging
+import os
 import time
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +27,8 @@ from .cohost_memory import free_device_memory, return_free_memory
 from .cohost_options import AUTO_BATCH_TOKENS, read_options
 from .cohost_scheduler import Lanes, Scheduler
 from .cohost_stream import stream_of
-from .cohost_warm_up import warm_up
+from .cohost_trials import Findings
+from .cohost_warm_up import Measured, warm_up
 from .cohost_watchdog import LOST_DEVICE_CODE, Watchdog, Watched
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ class Home:
     """The part of an engine process that its models share.
 
     `end` ends the process with an exit code. `journal` is that of `Scheduler`. With `shared` the models of a CPU run
-    side by side in two threads. `last_resort` is that of `Watchdog`.
+    side by side in two threads. `findings` keeps what loads found out. `last_resort` is that of `Watchdog`.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Home:
         end: Callable[[int], None],
         journal: Callable[[Sequence[str]], None] = lambda _: None,
         *,
+        findings: FindingsStore | None = None,
         shared: bool = False,
         last_resort: bool = False,
     ) -> None:
@@ -67,6 +75,7 @@ class Home:
         self._watchdog: Watchdog | None = None
         self._models: set[Hosted] = set()
         self.scheduler: Scheduler | None = None
+        self.findings = findings or FindingsStore()
 
     def prepare(self, options: Options) -> tuple[torch.device, int]:
         """Prepare the device for a model's load, and return it with the number of threads for a pass.
@@ -140,6 +149,45 @@ class Home:
         return Lanes(count=count, depth=count, threads=threads, prepare=prepare, use_threads=use_threads)
 
 
+class FindingsStore:
+    """The findings of loads, as files in `folder` whose names begin with `name`; without a folder, none are kept.
+
+    They are those of one server's engine processes, so another machine, image or handler makes its own.
+    """
+
+    def __init__(self, folder: str | None = None, name: str = "") -> None:
+        self._folder = None if folder is None else Path(folder)
+        self._name = name
+
+    def known(self, properties: Mapping[str, Any]) -> Findings | None:
+        """Return the findings of an earlier load with the same properties; None without a load that succeeded."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            data = json.loads(self._file(properties).read_bytes())
+            return Findings(**{**data, "ways": tuple(data["ways"])})
+        return None
+
+    def keep(self, properties: Mapping[str, Any], findings: Findings) -> None:
+        """Keep the findings of a load; without them the next load tries everything again."""
+        with contextlib.suppress(OSError):
+            file = self._file(properties)
+            temporary = file.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps(asdict(findings)), encoding="ascii")
+            temporary.replace(file)
+
+    def _file(self, properties: Mapping[str, Any]) -> Path:
+        if self._folder is None:
+            raise FileNotFoundError
+        text = json.dumps({name: str(value) for name, value in properties.items()}, sort_keys=True)
+        return self._folder / f"{self._name}.{hashlib.sha256(text.encode()).hexdigest()[:16]}.findings"
+
+
+def _measured(loaded: Loaded, options: Options, known: Findings | None) -> Measured:
+    if known is not None and known.measured is not None:
+        return Measured.of(known.measured)
+    tokens = options.max_batch_tokens
+    return warm_up(loaded, options, AUTO_BATCH_TOKENS[loaded.device.type] if tokens is None else tokens)
+
+
 class Hosted:
     """One model of an engine process: loaded, run, counted."""
 
@@ -163,12 +211,11 @@ class Hosted:
         self._share = options.share
         started = time.monotonic()
         self._home.prepare(options)
-        loaded = load(options, lambda: self._home.alone(options))
-        tokens = options.max_batch_tokens
-        if tokens is None:
-            tokens = AUTO_BATCH_TOKENS[loaded.device.type]
-        measured = warm_up(loaded, options, tokens)
+        known = self._home.findings.known(properties)
+        loaded = load(options, lambda: self._home.alone(options), known)
+        measured = _measured(loaded, options, known)
         self._home.settle()
+        self._home.findings.keep(properties, replace(loaded.findings, measured=measured.as_data()))
         self._settings = EngineSettings(
             max_batch_tokens=measured.max_batch_tokens,
             max_batch_sequences=options.max_batch_sequences,

@@ -34,7 +34,7 @@ from .cohost_stream import stream_of
 from .cohost_tasks import Want
 from .cohost_texts import length_limit
 from .cohost_tokenizer import Encoded, Tables, Tokenizer
-from .cohost_trials import Trials
+from .cohost_trials import Findings, Trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Loaded:
 
     `text` is the tokenizer's JSON for the proxy process; None if only transformers can run `tokenizer` as its authors
     meant it. `packs` is true if sequences run packed; `samples` are the check texts as sequences, for the warm-up.
-    `threads` is the number of the CPU's threads that a pass may use.
+    `threads` is the number of the CPU's threads that a pass may use. `findings` are for the next load of the model.
     """
 
     forward: Forward
@@ -75,6 +75,7 @@ class Loaded:
     threads: int
     packs: bool
     samples: list[Encoded]
+    findings: Findings
 
     @property
     def limit(self) -> int:
@@ -82,8 +83,13 @@ class Loaded:
         return self.facts.limit
 
 
-def load(options: Options, alone: Alone = nullcontext) -> Loaded:
-    """Load the model that the options name; `alone` keeps other models' passes away while this one is measured.
+def load(options: Options, alone: Alone = nullcontext, known: Findings | None = None) -> Loaded:
+    """Load the model that the options name.
+
+    Args:
+        options: the model's settings.
+        alone: keeps other models' passes away while this one is measured.
+        known: the findings of an earlier load of the same model with the same options, which are not tried again.
 
     Raises:
         ValueError: the model does not suit the task, the device does not exist, or the dtype is not accurate enough.
@@ -102,9 +108,14 @@ def load(options: Options, alone: Alone = nullcontext) -> Loaded:
     facts = _facts(weights.model.config, raw, tokenizer, tables, labels=options.task != _FEATURES)
     task_of(facts, options)
     samples = _samples(tokenizer, tables, options.model)
-    trials = Trials(options, stream=stream, padding_ids=tokenizer.padding_ids, limit=tables.limit, samples=samples)
-    formats = Formats(options, device, trials.outputs_of, labels=options.task != _FEATURES)
-    dtype = formats.choose(weights)
+    trials = Trials(
+        options, stream=stream, padding_ids=tokenizer.padding_ids, limit=tables.limit, samples=samples, known=known
+    )
+    if known is None:
+        dtype = Formats(options, device, trials.outputs_of, labels=options.task != _FEATURES).choose(weights)
+    else:
+        dtype = known.dtype
+        weights.put(dtype)
     forward = trials.fastest(weights.model, dtype, _position_offset(weights.model))
     # torch's allocator still holds the memory that the trials used.
     forward.free_memory()
@@ -122,6 +133,7 @@ def load(options: Options, alone: Alone = nullcontext) -> Loaded:
         threads=threads,
         packs=forward.packs(TokenSequence(samples[0], len(samples[0].ids), Want.LOGITS)),
         samples=samples,
+        findings=Findings(dtype=dtype, ways=tuple(trials.ways), recorded_tokens=trials.recorded_tokens),
     )
 
 

@@ -35,7 +35,7 @@ from .cohost_stream import RecordedModel
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .cohost_options import Options
     from .cohost_packed import PackedModel
@@ -71,6 +71,20 @@ class Way:
     forward: Forward
     outputs: list[Floats]
     seconds: list[float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """The findings of a model's load, with which the same model loads again without trials.
+
+    `dtype` is the chosen number format, `ways` the names of the chosen ways, and `recorded_tokens` the most tokens of a
+    recorded pass. `measured` has the values of the warm-up.
+    """
+
+    dtype: str
+    ways: tuple[str, ...]
+    recorded_tokens: int
+    measured: Mapping[str, Any] | None = None
 
 
 class Trial:
@@ -128,7 +142,8 @@ def _slowness(usual: Way, way: Way) -> str | None:
 class Trials:
     """The trials of one model on the device of `stream`; `samples` are the check texts as sequences.
 
-    The last sample has the model's full length.
+    The last sample has the model's full length. With `known`, the ways that an earlier load of the model chose are
+    used without a trial. `ways` and `recorded_tokens` are the findings of this load.
     """
 
     def __init__(
@@ -139,7 +154,11 @@ class Trials:
         padding_ids: tuple[int, int],
         limit: int,
         samples: list[Encoded],
+        known: Findings | None = None,
     ) -> None:
+        self.ways: list[str] = []
+        self.recorded_tokens = 0
+        self._known = known
         self._options = options
         self._stream = stream
         self._padding_ids = padding_ids
@@ -180,6 +199,7 @@ class Trials:
         name, best = min(ways.items(), key=lambda item: sum(item[1].seconds), default=("", usual))
         for other in ways.keys() - {name}:
             logger.info("%s: not used, %s is faster", other, name)
+        self.ways += [name] if name else []
         # A compiled program combines its launches by itself, so it is not recorded.
         return self._with_recordings(model, best, dtype) if self._stream.is_gpu and name != _COMPILE else best.forward
 
@@ -187,9 +207,11 @@ class Trials:
         """Return the way's forward pass, with small passes recorded if that gives the same outputs and is faster."""
         sample, (large, *_) = self._samples[-1], self._batches()
         small = [[shortened(sample, min(self._limit, length))] * rows for rows, length in _SMALL]
-        before = Way(usual.forward, usual.outputs, [self._least_seconds(usual.forward, batch) for batch in small])
+        before = self._measured(usual.forward, small)
         # Up to this number of tokens the device waits for launches, so that filling up a batch costs nothing.
         most_tokens = int(usual.forward.tokens_of(large) * before.seconds[0] / usual.seconds[0])
+        if self._known is not None:
+            most_tokens = self._known.recorded_tokens
         parts = 2 if sample.encoded.segments is None else 3
 
         def recorded() -> Forward:
@@ -200,6 +222,9 @@ class Trials:
 
         ways: dict[str, Way] = {}
         self._try(ways, _GRAPHS, before, dtype, recorded, small)
+        if ways:
+            self.ways.append(_GRAPHS)
+            self.recorded_tokens = most_tokens
         return ways[_GRAPHS].forward if ways else usual.forward
 
     def _try(
@@ -211,7 +236,14 @@ class Trials:
         make: Callable[[], Forward],
         batches: Sequence[Sequence[TokenSequence]] = (),
     ) -> None:
-        """Add a way to `ways` if it works, has the outputs of the usual way, and is no slower at any batch."""
+        """Add a way to `ways` if it works, has the outputs of the usual way, and is no slower at any batch.
+
+        If the findings of an earlier load are known, they decide instead.
+        """
+        if self._known is not None:
+            if name in self._known.ways:
+                ways[name] = replace(usual, forward=make())
+            return
         trial = self._begun(name)
         if trial is None:
             return
@@ -259,6 +291,7 @@ class Trials:
         self._try(ways, f"attention: {FLASH_DEBERTA}", usual, dtype, replaced)
         if ways:
             logger.info("attention: %s", FLASH_DEBERTA)
+            self.ways += ways
             return
         for put_back in restore:
             put_back()
@@ -292,6 +325,8 @@ class Trials:
         return self._measured(padded)
 
     def _measured(self, forward: Forward, batches: Sequence[Sequence[TokenSequence]] = ()) -> Way:
+        if self._known is not None:
+            return Way(forward, [], [1.0] * len(batches or self._sizes))
         outputs = self._outputs(forward)
         return Way(forward, outputs, [self._least_seconds(forward, batch) for batch in batches or self._batches()])
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from .cohost_frames import TokenSequence
 from .cohost_memory import is_out_of_memory
@@ -13,7 +13,7 @@ from .cohost_texts import lengths_up_to
 from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from .cohost_forward import Forward
     from .cohost_loading import Loaded
@@ -48,6 +48,15 @@ class Measured:
     pass_cost: int
     pass_timeout_s: float
     compiled: frozenset[tuple[bool, int]]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the results as JSON values."""
+        return {**asdict(self), "compiled": sorted(self.compiled)}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Measured:
+        """Return the results that `as_data` returned; the programs of a compiler ended with their process."""
+        return cls(**{**data, "compiled": frozenset()})
 
 
 def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
