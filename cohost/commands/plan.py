@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
@@ -237,8 +237,9 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     console.print_table("Largest values that fit, all others unchanged", ("model", "workers", "batch"), room_rows)
     for model in planned.models if planned.instance.gpus else ():
         entry = loaded.catalog.models[model.name]
-        # A library for DeBERTa's attention is the only package that changes how the batched handler runs the model.
-        if entry.handler == BATCHED and model.demand.profile.shape.attention == "disentangled" and not entry.packages:
+        # A library for DeBERTa's attention is the only package that changes how an engine process runs the model.
+        deberta = model.demand.profile.shape.attention == "disentangled"
+        if entry.handler in ENGINE_HANDLERS and deberta and not entry.packages:
             console.print_warning(
                 f"models.{model.name}: without a library for DeBERTa's attention a pass launches about 800 kernels, "
                 "four times as many as BERT's; fix: packages: ['disentangled-flash==1.1.1'], which the load tries"

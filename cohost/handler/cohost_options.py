@@ -25,6 +25,7 @@ LIMITS = {
     "cpu.maxWorkers": (1, 1024, 1),
     "gpu.maxWorkers": (1, 1024, 1),
     "gpu.required_memory_mb": (0, 2**31 - 1, 0),
+    "gpu.reserved_memory_mb": (0, 2**31 - 1, 0),
     "reserved_memory_mb": (0, 2**31 - 1, 0),
     "max_batch_sequences": (1, 4096, 64),
     "max_texts_per_request": (1, 1_000_000, 1024),
@@ -34,6 +35,8 @@ LIMITS = {
     "max_queue_time_ms": (1, 3_600_000, 55_000),
     "pass_timeout_s": (1, 3600, 20),
     "log_interval_s": (1, 86_400, 60),
+    "share": (1, 100, 1),
+    "engines_per_device": (1, 4, 1),
 }
 """Least value, most value and default of each numeric key; the catalog uses the same table."""
 
@@ -61,7 +64,10 @@ class Options:
 
     `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
     share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, in MiB, None if
-    neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens include padding.
+    neither states it or the model shares its engine process. With `shared`, the engine process of the device has the
+    model beside others, `share` is the weight of the model's part of the device's time, and `engines_per_device` is the
+    number of engine processes for all shared models of a device. A sequence is a text, a pair, or a text with one
+    label's hypothesis; tokens include padding.
     """
 
     model: str
@@ -93,6 +99,9 @@ class Options:
     pass_timeout_s: int
     warm_up: bool
     log_interval_s: int
+    shared: bool
+    share: int
+    engines_per_device: int
 
 
 def read_options(properties: Mapping[str, Any]) -> Options:
@@ -135,6 +144,9 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         pass_timeout_s=reader.number("pass_timeout_s"),
         warm_up=reader.flag("warm_up", default=True),
         log_interval_s=reader.number("log_interval_s"),
+        shared=reader.flag("shared", default=False),
+        share=reader.number("share"),
+        engines_per_device=reader.number("engines_per_device"),
     )
     reader.require(
         options.max_queued_sequences >= options.max_sequences_per_request,
@@ -161,9 +173,13 @@ def read_options(properties: Mapping[str, Any]) -> Options:
 def _planned_mib(reader: _Reader) -> int | None:
     """Return one worker's share of the GPU memory that serving.properties states for all workers, in MiB.
 
-    The memory is that of the loaded models plus that of running passes; None if the file does not state both.
+    The memory is that of the loaded models plus that of running passes; None if the file does not state both, or if the
+    model is one of several in an engine process, whose memory no single file states.
     """
-    loaded, working = reader.number("gpu.required_memory_mb"), reader.number("reserved_memory_mb")
+    loaded = reader.number("gpu.required_memory_mb")
+    working = reader.number("gpu.reserved_memory_mb") or reader.number("reserved_memory_mb")
+    if reader.flag("shared", default=False):
+        return None
     return (loaded + working) // reader.number("gpu.maxWorkers") if loaded and working else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.catalog.sections.scaling import TRACKED_BY_DEFAULT
 from cohost.engine_support import TRANSFORMERS_SDPA, facts_of, head_faults
 from cohost.errors import PlanError
@@ -53,17 +53,17 @@ def _task_misfits(model: ModelFacts) -> Iterator[Misfit]:
 
 
 def _attention_misfits(model: ModelFacts, entry: ModelEntry) -> Iterator[Misfit]:
-    attention = None if entry.batched is None else entry.batched.attention
+    attention = None if entry.engine_settings is None else entry.engine_settings.attention
     if model.deberta and attention == "sdpa":
         yield error(
             "model-attention",
-            f"models.{model.name}.batched.attention: 'sdpa' fails to load with {model.architecture} "
+            f"models.{model.name}.{entry.handler}.attention: 'sdpa' fails to load with {model.architecture} "
             f"({TRANSFORMERS_SDPA}); allowed: auto, eager, {', '.join(_OF_DEBERTA)}; fix: leave attention out",
         )
     if attention in _OF_DEBERTA and model.model_type is not None and not model.deberta:
         yield warning(
             "attention-unused",
-            f"models.{model.name}.batched.attention: {attention!r} is for DeBERTa, and {model.model_id} is "
+            f"models.{model.name}.{entry.handler}.attention: {attention!r} is for DeBERTa, and {model.model_id} is "
             f"{model.model_type}, which runs as if it were not written; fix: leave attention out",
         )
 
@@ -215,8 +215,10 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     if instance is None or (instance.gpus and image.accelerator == "gpu"):
         return
-    # An archive with the batching handler always states its workers.
-    unbound = [name for name, entry in catalog.models.items() if entry.cpu is None and entry.handler != BATCHED]
+    # An archive with a handler of the project always states its workers.
+    unbound = [
+        name for name, entry in catalog.models.items() if entry.cpu is None and entry.handler not in ENGINE_HANDLERS
+    ]
     if unbound:
         yield warning(
             "cpu-workers-unbound",

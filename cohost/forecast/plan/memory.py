@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.errors import CohostError, PlanError
 from cohost.forecast.plan.workers import (
     KERNELS_UNCERTAIN_MIB,
@@ -190,7 +190,7 @@ def demand_of(
         tokens=length,
         dtype=dtype,
         # The batching handler first computes reference answers in fp32, so it loads the weights in fp32.
-        loading_dtype="fp32" if entry.handler == BATCHED else dtype,
+        loading_dtype="fp32" if entry.handler in ENGINE_HANDLERS else dtype,
     )
 
 

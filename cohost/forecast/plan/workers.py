@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.forecast.plan.profiles import ELEMENT_BYTES
 from cohost.forecast.plan.shapes import peak_activation_bytes
 from cohost.handler.cohost_memory import CUDA_CONTEXT_MIB
@@ -163,9 +163,9 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
     `max_batch_tokens`, for any request, and truncates texts at `max_length`. Of all passes with that many tokens, the
     pass with the longest texts needs the most memory, because attention grows with the square of the length.
     """
-    if entry.handler != BATCHED:
+    if entry.handler not in ENGINE_HANDLERS:
         return entry.batch_size or 1, tokens or shape.longest_input
-    settings = entry.batched
+    settings = entry.engine_settings
     limit = settings.max_length if settings is not None else None
     length = min(tokens or shape.longest_input, limit if isinstance(limit, int) else shape.longest_input)
     budget = settings.max_batch_tokens if settings is not None else None
@@ -182,7 +182,7 @@ def served_dtype(entry: ModelEntry) -> str | None:
     The batching handler may return to fp32 with `dtype_fallback` and with the dtype "auto", its default on a GPU. With
     "tf32" the weights are in fp32.
     """
-    if entry.handler != BATCHED:
+    if entry.handler not in ENGINE_HANDLERS:
         return entry.dtype
-    falls_back = entry.batched is not None and bool(entry.batched.dtype_fallback)
+    falls_back = entry.engine_settings is not None and bool(entry.engine_settings.dtype_fallback)
     return "fp32" if falls_back or entry.dtype in {None, "auto", "tf32"} else entry.dtype
