@@ -13,7 +13,7 @@ from cohost.catalog.sections.scaling import TRACKED_BY_DEFAULT
 from cohost.engine_support import TRANSFORMERS_SDPA, facts_of, head_faults
 from cohost.errors import PlanError
 from cohost.forecast.plan.capacity import first_change
-from cohost.forecast.plan.memory import derive, plan_catalog, plan_demands
+from cohost.forecast.plan.memory import plan_catalog, plan_demands, required_memory
 from cohost.forecast.pricing.price_list import price_note, today
 from cohost.hardware.instances import INSTANCES
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
@@ -153,7 +153,13 @@ def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterat
 
 
 def _alone(plan: MemoryPlan, model: ModelPlan) -> MemoryPlan:
-    return plan_demands([model.demand], instance_type=plan.instance_type, on_gpu=model.gpu is not None)
+    engines = 1 if plan.engines is None else plan.engines.count
+    return plan_demands(
+        [model.demand],
+        instance_type=plan.instance_type,
+        on_gpu=model.gpu is not None,
+        engines_per_device=engines,
+    )
 
 
 def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
@@ -198,9 +204,9 @@ def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
 
 def _required_memory(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
     """Yield a warning for each model whose stated memory is below its need: it would load, then fail under load."""
+    keys = required_memory(catalog, profiles)
     for model in plan.models:
-        entry = catalog.models[model.name]
-        needed = derive(model.name, entry, profiles[entry.model_id])
+        entry, needed = catalog.models[model.name], keys[model.name]
         stated = entry.gpu.required_memory_mb or entry.required_memory_mb
         if model.gpu is not None and stated is not None and stated < model.gpu.idle * model.demand.workers:
             yield warning(
