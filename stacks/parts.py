@@ -87,7 +87,7 @@ def add_store(
         "ModelStore",
         bucket=bucket,
         prefix=catalog.storage.prefix,
-        models={name: properties_of(entry, catalog.endpoint) for name, entry in models.items()},
+        models={name: properties_of(entry, catalog.endpoint, name) for name, entry in models.items()},
         requirements={name: requirements_for(entry, image) for name, entry in models.items()},
         handlers={
             name: f"{entry.handler}@{handler_version(entry.handler)}"

@@ -125,6 +125,7 @@ BATCHED_KEYS = frozenset(
     f"option.{name}"
     for name in (
         "attention",
+        "catalog_name",
         "compile",
         "device",
         "dtype_fallback",

@@ -346,6 +346,11 @@ def _shared_faults(catalog: Catalog) -> Iterator[CatalogError]:
     shared = {name: entry for name, entry in catalog.models.items() if entry.handler == SHARED}
     if not shared and "engines_per_device" in catalog.endpoint.model_fields_set:
         yield _unused("endpoint.engines_per_device", "no model with handler shared", "with handler: shared only")
+    if catalog.monitoring.model_metrics and all(
+        entry.handler not in ENGINE_HANDLERS for entry in catalog.models.values()
+    ):
+        allowed = "with a model with handler batched or shared, since the server's own handler counts nothing"
+        yield _unused("monitoring.model_metrics", "handler stock", allowed)
     packages = {
         name: {(package.name, package.version) for package in map(package_of, entry.packages)}
         for name, entry in shared.items()

@@ -349,7 +349,9 @@ class Catalog(WeightsSettings):
         default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
-    monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
+    monitoring: Monitoring = Field(
+        default=DEFAULT_MONITORING, description="email, dashboard, kms_key, model_metrics, alarms"
+    )
     data_capture: DataCapture | None = Field(default=None, description=", ".join(DataCapture.model_fields))
     deployment: Guardrails | None = Field(default=None, description=", ".join(Guardrails.model_fields))
     expires: Expires | None = Field(default=None, description=ALLOWED_EXPIRES)

@@ -37,10 +37,11 @@ STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
 """The packages that DJL Serving's own handler imports in addition to CPU_FULL_REQUIREMENTS."""
 
 
-def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None) -> dict[str, str]:
+def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None, name: str | None = None) -> dict[str, str]:
     """Return a model's serving.properties in the order of the file; the same entry always gives the same lines.
 
-    `endpoint` adds its `engines_per_device`, where stated, to a model with `handler: shared`.
+    `endpoint` adds its `engines_per_device`, where stated, to a model with `handler: shared`. `name` is the model's
+    name in the catalog, under which the project's handlers report its counters: SageMaker gives the server another one.
 
     `rolling_batch` is always disabled, because it is for text generation. `tensor_parallel_degree` is always written,
     because without it one worker takes every GPU of the instance.
@@ -65,7 +66,7 @@ def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None) -> dict[s
         "max_batch_delay": entry.max_batch_delay,
         "max_idle_time": entry.max_idle_time,
         "job_queue_size": entry.job_queue_size,
-        **_handler_settings(entry),
+        **_handler_settings(entry, name),
         **_engines(entry, endpoint),
         **entry.properties,
     }
@@ -101,16 +102,21 @@ def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
 
 
 def files_of(
-    entry: ModelEntry, image: Image, weights_bucket: str | None = None, endpoint: Endpoint | None = None
+    entry: ModelEntry,
+    image: Image,
+    weights_bucket: str | None = None,
+    *,
+    endpoint: Endpoint | None = None,
+    name: str | None = None,
 ) -> dict[str, bytes]:
     """Return the files of a model's archive by name; the same entry gives the same bytes on any machine, at any time.
 
-    `endpoint` adds its settings for engine processes (`properties_of`).
+    `endpoint` adds its settings for engine processes, and `name` is the model's name in the catalog (`properties_of`).
 
     Raises:
         ArtifactError: the model's weights were pushed to S3, and `weights_bucket` is not given.
     """
-    properties = with_bucket(properties_of(entry, endpoint), weights_bucket)
+    properties = with_bucket(properties_of(entry, endpoint, name), weights_bucket)
     files = model_files(properties, requirements_for(entry, image), code_of(entry))
     revision = packed_revision(entry)
     return files if revision is None else with_part(files, revision, str(weights_bucket))
@@ -127,7 +133,10 @@ def archives_of(
         ArtifactError: a model's weights were pushed to S3, and `weights_bucket` is not given.
     """
     image = parse_image(catalog.endpoint.image)
-    models = {name: files_of(entry, image, weights_bucket, catalog.endpoint) for name, entry in entries.items()}
+    models = {
+        name: files_of(entry, image, weights_bucket, endpoint=catalog.endpoint, name=name)
+        for name, entry in entries.items()
+    }
     yield from [(BUNDLE_NAME, bundle_files(models))] if catalog.endpoint.topology == SCALE_TO_ZERO else models.items()
 
 
@@ -154,7 +163,7 @@ def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
     return {"cpu.minWorkers": 1, "cpu.maxWorkers": 1} if entry.handler in ENGINE_HANDLERS else {}
 
 
-def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
+def _handler_settings(entry: ModelEntry, name: str | None) -> dict[str, str | float | bool | None]:
     """Return the properties for the project's handlers: asynchronous entry point, restarts, the handler's options."""
     if entry.handler not in ENGINE_HANDLERS:
         return {}
@@ -163,8 +172,9 @@ def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]
         "option.async_mode": True,
         "option.entryPoint": ENTRY_POINT,
         "retry_threshold": RETRY_THRESHOLD,
+        "option.catalog_name": name,
         "option.shared": True if entry.handler == SHARED else None,
-        **{f"option.{name}": value for name, value in given.items()},
+        **{f"option.{key}": value for key, value in given.items()},
     }
 
 

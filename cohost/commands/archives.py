@@ -46,7 +46,7 @@ def render(
     Example: cohost render mdeberta
     """
     loaded = load_with_warnings(catalog)
-    properties = properties_of(entry_of(loaded, name), loaded.catalog.endpoint)
+    properties = properties_of(entry_of(loaded, name), loaded.catalog.endpoint, name)
     if as_json:
         console.print_json(properties)
     else:
@@ -136,7 +136,8 @@ def push(
     if entry.handler == SHARED:
         check_engine_version(read_template(session.client("cloudformation"), stack), name, entry.handler)
     s3 = session.client("s3", region_name=deployment.region)
-    files = files_of(entry, image, live_bucket(name, entry, deployment, s3), loaded.catalog.endpoint)
+    bucket = live_bucket(name, entry, deployment, s3)
+    files = files_of(entry, image, bucket, endpoint=loaded.catalog.endpoint, name=name)
     store = ModelStore(s3, deployment.bucket, deployment.prefix)
     digest = store.add(deployment.generation, name, files)
     if as_json:

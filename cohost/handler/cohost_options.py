@@ -62,6 +62,7 @@ _NO_GPU = "-1"
 class Options:
     """The settings of one model. None means "auto": chosen on load, by device, model or machine.
 
+    `catalog_name` is the model's name in the catalog, under which its counters are logged; None in other archives.
     `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
     share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, in MiB, None if
     neither states it or the model shares its engine process. With `shared`, the engine process of the device has the
@@ -71,6 +72,7 @@ class Options:
     """
 
     model: str
+    catalog_name: str | None
     revision: str | None
     trust_remote_code: bool
     task: str
@@ -116,6 +118,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     on_gpu = device == "cuda" or (device == _AUTO and device_id != _NO_GPU)
     options = Options(
         model=str(properties.get("model_id") or properties["model_dir"]),
+        catalog_name=properties.get("catalog_name"),
         revision=properties.get("revision"),
         trust_remote_code=reader.flag("trust_remote_code", default=False),
         task=reader.choice("task", TASKS, "text-classification"),

@@ -368,6 +368,12 @@ def test_engines_per_device_needs_a_shared_model(write: Write) -> None:
     assert (fault.code, fault.field) == ("setting-unused", "endpoint.engines_per_device")
 
 
+def test_metrics_of_each_model_need_a_handler_that_counts(write: Write) -> None:
+    """The server's own handler logs nothing that a metric could be made of."""
+    fault = only_fault(write, rest="monitoring: {model_metrics: true}\n")
+    assert (fault.code, fault.field) == ("setting-unused", "monitoring.model_metrics")
+
+
 def test_shared_models_have_the_same_packages(write: Write) -> None:
     """One process imports them once for all models; a batched model beside may have others."""
     entries = [

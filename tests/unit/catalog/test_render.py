@@ -178,6 +178,8 @@ def test_share_and_engines_are_written_where_the_catalog_states_them() -> None:
         return {name: {key: v for key, v in loads(text).items() if key in keys} for name, text in files.items()}
 
     assert lines({}) == {"own": {}, "one": {"option.share": "3"}}
+    names = dict(archives_of(catalog := Catalog.model_validate(given), catalog.models))
+    assert {loads(files["serving.properties"].decode())["option.catalog_name"] for files in names.values()} == {*names}
     assert lines({"engines_per_device": 2}) == {
         "own": {},
         "one": {"option.share": "3", "option.engines_per_device": "2"},
@@ -219,7 +221,7 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
     }
     assert set(everything) == set(BatchedSettings.model_fields)
     # The device is the server's choice, so the catalog has no key for it; the others are those of shared models.
-    others = {"option.device", "option.shared", "option.share", "option.engines_per_device"}
+    others = {f"option.{name}" for name in ("device", "catalog_name", "shared", "share", "engines_per_device")}
     assert {f"option.{name}" for name in everything} == BATCHED_KEYS - others
 
     properties = properties_of(entry(handler="batched", dtype="auto", batched=everything))
