@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import ENGINE_HANDLERS
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.catalog.sections.scaling import TRACKED_BY_DEFAULT
 from cohost.engine_support import TRANSFORMERS_SDPA, facts_of, head_faults
 from cohost.errors import PlanError
@@ -231,7 +231,10 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
             f"models: {some(unbound)} without cpu.minWorkers and cpu.maxWorkers, so the server starts one worker for "
             f"each of {instance.vcpus} cores; fix: cpu: {{minWorkers: 1, maxWorkers: 1}}",
         )
-    workers = sum(entry.cpu.max_workers for entry in catalog.models.values() if entry.cpu is not None)
+    # Shared models compute in the engine processes; their own workers, proxy processes, do not.
+    own = [entry for entry in catalog.models.values() if entry.handler != SHARED]
+    workers = sum(entry.cpu.max_workers for entry in own if entry.cpu is not None)
+    workers += 0 if len(own) == len(catalog.models) else catalog.endpoint.engines_per_device
     if workers > instance.vcpus:
         yield warning(
             "cpu-workers",
