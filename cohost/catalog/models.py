@@ -6,10 +6,12 @@ The catalog's keys have the names that AWS (`initial_instance_count`, `inference
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.catalog.packages import PACKAGES, Packages
 from cohost.catalog.sections import rules
 from cohost.catalog.sections.designs import Designs
@@ -74,6 +76,12 @@ class Endpoint(Settings):
     model_data_download_timeout_in_seconds: Seconds = 1200
     container_startup_health_check_timeout_in_seconds: Seconds = 600
     model_cache_setting: Literal["Enabled", "Disabled"] = Field(default="Enabled", description="Enabled or Disabled")
+    engines_per_device: int = Field(
+        default=LIMITS["engines_per_device"][2],
+        ge=LIMITS["engines_per_device"][0],
+        le=LIMITS["engines_per_device"][1],
+        description="1 to 4 engine processes for the models with handler: shared on each GPU, or on a CPU instance",
+    )
     environment: Annotated[
         dict[str, str], rules.each(rules.check_variable), AfterValidator(rules.check_environment_size)
     ] = Field(
@@ -161,14 +169,18 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """The workers of a model on GPUs, and its required GPU memory in MiB if not the same as the host memory."""
+    """The workers of a model on GPUs, and its GPU memory in MiB if not the same as the host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
+    reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-# The keys that the server itself reads too are excluded: the catalog has them beside `batched`, not below it.
-_OF_THE_SERVER = {"cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "reserved_memory_mb"}
-_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name not in _OF_THE_SERVER}
+# The limits of the fields that are not the same in all engine settings, or not in the section of a model's handler.
+_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items()}
+_OTHER_FIELDS = {
+    *("cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "gpu.reserved_memory_mb", "reserved_memory_mb"),
+    *("threads", "share", "engines_per_device"),
+}
 
 
 def _number(name: str, unit: str) -> Any:  # a field of any type
@@ -177,8 +189,16 @@ def _number(name: str, unit: str) -> Any:  # a field of any type
     return Field(default=None, description=f"{least} to {most} {unit}")
 
 
-class BatchedSettings(Settings):
-    """The settings of a model with `handler: batched`; a key that is left out has the handler's default.
+def _within_the_handlers_limits(value: int | Auto | None, info: ValidationInfo) -> int | Auto | None:
+    least, most = _RANGES[str(info.field_name)]
+    if isinstance(value, int) and not least <= value <= most:
+        allowed = f"{least} to {most}" + (" or auto" if info.field_name in LIMITS_OR_AUTO else "")
+        refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to an allowed one")
+    return value
+
+
+class EngineSettings(Settings):
+    """The settings of a model with `handler: batched` or `shared`; a key that is left out has the handler's default.
 
     Lengths and sizes are in tokens including padding. A sequence is one input of the model: a text, a pair of texts, or
     a text with the hypothesis of one label.
@@ -201,7 +221,6 @@ class BatchedSettings(Settings):
         default=None, description="true or false: let torch.compile make a program for each of a few lengths"
     )
     dtype_fallback: bool | None = Field(default=None, description="true (serve fp32 instead) or false (refuse to load)")
-    threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
     max_texts_per_request: int | None = _number("max_texts_per_request", "texts")
     max_sequences_per_request: int | None = _number("max_sequences_per_request", "sequences (labels x texts)")
     max_characters_per_text: int | None = _number("max_characters_per_text", "characters")
@@ -213,18 +232,11 @@ class BatchedSettings(Settings):
     warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
     log_interval_s: int | None = _number("log_interval_s", "seconds")
 
-    @field_validator(*_RANGES)
-    @classmethod
-    def _within_the_handlers_limits(cls, value: int | Auto | None, info: ValidationInfo) -> int | Auto | None:
-        least, most = _RANGES[str(info.field_name)]
-        if isinstance(value, int) and not least <= value <= most:
-            allowed = cls.model_fields[str(info.field_name)].description or ""
-            refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to an allowed one")
-        return value
+    _limits = field_validator(*_RANGES.keys() - _OTHER_FIELDS)(_within_the_handlers_limits)
 
     @model_validator(mode="after")
-    def _settings_go_together(self) -> BatchedSettings:
-        """Reject combinations of settings that the batching handler would reject when it loads the model."""
+    def _settings_go_together(self) -> EngineSettings:
+        """Reject combinations of settings that the handler would reject when it loads the model."""
         if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
             refuse(
                 "settings-conflict",
@@ -247,22 +259,56 @@ class BatchedSettings(Settings):
         return self
 
 
+class BatchedSettings(EngineSettings):
+    """The settings of a model with `handler: batched`: those of all engine processes, and this one's CPU threads."""
+
+    threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
+
+    _limit_of_threads = field_validator("threads")(_within_the_handlers_limits)
+
+
+class SharedSettings(EngineSettings):
+    """The settings of a model with `handler: shared`: those of all engine processes, and the model's part of the time.
+
+    The number of CPU threads is a setting of the whole process, so no single model can state it.
+    """
+
+    share: int | None = _number("share", "parts of the device's time, against the other shared models' parts")
+
+    _limit_of_share = field_validator("share")(_within_the_handlers_limits)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _threads_are_the_engines(cls, data: Any) -> Any:  # the file's content, not yet checked
+        if isinstance(data, Mapping) and "threads" in data:
+            refuse(
+                "settings-conflict",
+                "has threads, which apply to the whole engine process",
+                allowed="threads under `batched` only, whose engine process has one model",
+                fix="take threads out, or write handler: batched",
+            )
+        return data
+
+
 class ModelEntry(ModelSource):
     """One model's entry in a catalog: the source of its weights, its task, and its settings for DJL Serving."""
 
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
-    handler: Literal["stock", "batched"] = Field(default="stock", description="stock or batched")
+    handler: Literal["stock", "batched", "shared"] = Field(default="stock", description="stock, batched or shared")
     batched: BatchedSettings | None = Field(default=None, description="settings of handler: batched")
+    shared: SharedSettings | None = Field(default=None, description="settings of handler: shared")
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
-    gpu: GpuSettings = Field(default_factory=GpuSettings, description="minWorkers, maxWorkers, required_memory_mb")
+    gpu: GpuSettings = Field(
+        default_factory=GpuSettings, description="minWorkers, maxWorkers, required_memory_mb, reserved_memory_mb"
+    )
     cpu: DeviceSettings | None = Field(default=None, description="minWorkers, maxWorkers")
     batch_size: int | None = Field(default=None, ge=1, le=1024, description="1 to 1024 requests")
     max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
     max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
     job_queue_size: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 requests")
     dtype: Literal["fp32", "fp16", "bf16", "tf32", "auto"] | None = Field(
-        default=None, description="fp32, fp16, bf16, or with handler batched tf32 or auto"
+        default=None, description="fp32, fp16, bf16, or auto with handler batched or shared, or tf32 with batched"
     )
     trust_remote_code: bool | None = Field(default=None, description="true or false")
     packages: Packages = Field(default_factory=list, description=PACKAGES)
@@ -271,14 +317,21 @@ class ModelEntry(ModelSource):
         default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
     )
 
+    @property
+    def engine_settings(self) -> EngineSettings | None:
+        """Return the section that applies to the model's handler; None if the file has none, or with handler stock."""
+        return self.shared if self.handler == SHARED else self.batched
+
     @model_validator(mode="after")
     def _handler_reads_its_settings(self) -> ModelEntry:
         rules.check_handler_settings(
             self.handler,
-            batched=self.batched is not None,
+            sections=[name for name in ENGINE_HANDLERS if getattr(self, name) is not None],
             dtype=self.dtype,
             batching=[name for name in ("batch_size", "max_batch_delay") if getattr(self, name) is not None],
         )
+        if self.handler == SHARED:
+            rules.check_shared(self.dtype, self.tensor_parallel_degree, own_code=bool(self.trust_remote_code))
         return self
 
 
@@ -296,7 +349,9 @@ class Catalog(WeightsSettings):
         default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
-    monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
+    monitoring: Monitoring = Field(
+        default=DEFAULT_MONITORING, description="email, dashboard, kms_key, model_metrics, alarms"
+    )
     data_capture: DataCapture | None = Field(default=None, description=", ".join(DataCapture.model_fields))
     deployment: Guardrails | None = Field(default=None, description=", ".join(Guardrails.model_fields))
     expires: Expires | None = Field(default=None, description=ALLOWED_EXPIRES)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cohost.archives.archive import pack, write_archive
 from cohost.archives.errors import ArtifactError
+from cohost.archives.handlers import SHARED
 from cohost.archives.properties import dumps
 from cohost.archives.store import ModelStore
 from cohost.archives.verify import verify as verify_archive
@@ -27,7 +28,8 @@ from cohost.commands.options import (
     entry_of,
     load_with_warnings,
 )
-from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.deploy.rollback import check_engine_version
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment, read_template
 from cohost.hardware.images import parse_image
 from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
 from cohost.weights.prune import check_bundled, live_bucket
@@ -43,7 +45,8 @@ def render(
 
     Example: cohost render mdeberta
     """
-    properties = properties_of(entry_of(load_with_warnings(catalog), name))
+    loaded = load_with_warnings(catalog)
+    properties = properties_of(entry_of(loaded, name), loaded.catalog.endpoint, name)
     if as_json:
         console.print_json(properties)
     else:
@@ -130,8 +133,11 @@ def push(
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
     deployment.check_pushable()
+    if entry.handler == SHARED:
+        check_engine_version(read_template(session.client("cloudformation"), stack), name, entry.handler)
     s3 = session.client("s3", region_name=deployment.region)
-    files = files_of(entry, image, live_bucket(name, entry, deployment, s3))
+    bucket = live_bucket(name, entry, deployment, s3)
+    files = files_of(entry, image, bucket, endpoint=loaded.catalog.endpoint, name=name)
     store = ModelStore(s3, deployment.bucket, deployment.prefix)
     digest = store.add(deployment.generation, name, files)
     if as_json:

@@ -52,7 +52,7 @@ RestartTimeoutOption = Annotated[
         "--restart-timeout",
         parser=parse_seconds,
         metavar="DURATION",
-        show_default="2m with handler batched, else 5s",
+        show_default="2m with handler batched or shared, else 5s",
         help="How long to wait at most for a model whose worker process has ended.",
     ),
 ]

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from local_aws.engines.engine import EngineError, StartCommand
 from local_aws.engines.machine import find_program, run_program
 from local_aws.engines.proxy import UNIX
@@ -36,7 +36,7 @@ _PROGRAMS = ("djl-serving", "serving")
 # djl_python/huggingface.py with their imports (0.36.0), and those of this project's handler.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     _STOCK: ("numpy", "torch", "transformers", "peft", "pydantic", "PIL", "requests", "typing_extensions"),
-    BATCHED: ("numpy", "torch", "transformers"),
+    **dict.fromkeys(ENGINE_HANDLERS, ("numpy", "torch", "transformers")),
 }
 # A program that prints the modules among its arguments that cannot be imported, each with the reason.
 TRY_IMPORTS: Final = """

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from synthesis import make_catalog, make_stack, only, resources, template_of
 
 from cohost.catalog.sections.monitoring import Alarms, Monitoring
+from constructs_lib.monitoring.model_metrics import METRICS
+from local_aws.kit.filter_patterns import datum_of, parse_pattern
 
 ALARM, TOPIC = "AWS::CloudWatch::Alarm", "AWS::SNS::Topic"
 EVERY_ALARM = set(Alarms.model_fields)
@@ -207,3 +209,77 @@ def test_threshold_that_means_nothing_is_refused(alarms: dict[str, Any]) -> None
     """0 is no way to say `false`, text no number, and `true` no threshold."""
     with pytest.raises(ValidationError):
         Alarms.model_validate(alarms)
+
+
+FILTER = "AWS::Logs::MetricFilter"
+BATCHED = {"model_id": "org/name", "task": "text-classification", "handler": "batched"}
+
+
+def counted(topology: str = "multi-model", **monitoring: Any) -> dict[str, Any]:
+    """The template of a catalog with a shared, a batched and a stock model, and metrics of each model."""
+    models = {"own": BATCHED, "one": BATCHED | {"handler": "shared"}, "plain": BATCHED | {"handler": "stock"}}
+    catalog = make_catalog(models=models, endpoint={"topology": topology}, scaling={"min": 1, "max": 1})
+    settings = Monitoring.model_validate({"model_metrics": True, **monitoring})
+    return template_of(make_stack(catalog.model_copy(update={"monitoring": settings})))
+
+
+@pytest.mark.parametrize(
+    ("topology", "group"),
+    [
+        ("multi-model", "/aws/sagemaker/Endpoints/lmi-cohost"),
+        ("scale-to-zero", "InferenceComponents/lmi-cohost-models"),
+    ],
+)
+def test_metrics_of_each_model_are_read_from_the_containers_log(topology: str, group: str) -> None:
+    """One filter per metric on the group that the containers write to; the line's form is what the handlers print."""
+    template = counted(topology)
+    filters = [one["Properties"] for one in resources(template, FILTER).values()]
+    groups = resources(template, "AWS::Logs::LogGroup")
+
+    assert {one["MetricTransformations"][0]["MetricName"] for one in filters} == set(METRICS)
+    (pattern,) = {one["FilterPattern"] for one in filters}
+    (place,) = {one["LogGroupName"]["Ref"] for one in filters}
+    assert groups[place]["Properties"]["LogGroupName"].endswith(group)
+    found = {}
+    line = "INFO  PyProcess W-9-x-stdout: cohost-metrics one 7 1 900 12.5 80 3.25 40"
+    for one in filters:
+        (transformation,) = one["MetricTransformations"]
+        assert transformation["MetricNamespace"] == "LmiCohost/lmi-cohost"
+        datum = datum_of(
+            parse_pattern(pattern),
+            {
+                "metricName": transformation["MetricName"],
+                "metricValue": transformation["MetricValue"],
+                "dimensions": {each["Key"]: each["Value"] for each in transformation["Dimensions"]},
+            },
+            line,
+        )
+        assert datum is not None
+        assert datum["Dimensions"] == [{"Name": "Model", "Value": "one"}]
+        found[datum["MetricName"]] = datum["Value"]
+    assert found == {
+        "Requests": 7,
+        "Errors": 1,
+        "Tokens": 900,
+        "Latency": 12.5,
+        "LatencyP99": 80,
+        "Queue": 3.25,
+        "QueueP99": 40,
+    }
+
+
+def test_metrics_of_each_model_are_asked_for(product: dict[str, Any]) -> None:
+    """CloudWatch bills each of them, so a catalog that says nothing has none."""
+    assert resources(product, FILTER) == {}
+    assert resources(synthesised(), FILTER) == {}
+
+
+def test_the_dashboard_shows_the_models_that_are_counted() -> None:
+    """A line per model, of those whose handler logs its figures."""
+    shown = {widget["properties"].get("title"): widget for widget in widgets_of(counted())}
+    metrics = shown["Latency p99 of each model, ms"]["properties"]["metrics"]
+    assert [one[:4] for one in metrics] == [
+        ["LmiCohost/lmi-cohost", "LatencyP99", "Model", "own"],
+        ["LmiCohost/lmi-cohost", "LatencyP99", "Model", "one"],
+    ]
+    assert "Requests of each model" not in {widget["properties"].get("title") for widget in widgets_of(synthesised())}

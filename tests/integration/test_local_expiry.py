@@ -157,6 +157,59 @@ def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -
     assert [group["Name"] for group in door.client("scheduler").list_schedule_groups()["ScheduleGroups"]] == ["default"]
 
 
+def filtered(pattern: str, value: str = "$calls") -> str:
+    """The template of a log group with a metric filter."""
+    transformation = {
+        "MetricName": "Calls",
+        "MetricNamespace": "LmiCohost/e",
+        "MetricValue": value,
+        "Unit": "Count",
+        "Dimensions": [{"Key": "Model", "Value": "$model"}],
+    }
+    own = {
+        "LogGroupName": {"Ref": "Logs"},
+        "FilterPattern": pattern,
+        "MetricTransformations": [transformation],
+    }
+    return json.dumps(
+        {
+            "Resources": {
+                "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/own"}},
+                "Filter": {"Type": "AWS::Logs::MetricFilter", "Properties": own},
+            }
+        }
+    )
+
+
+def test_a_metric_filter_is_made_changed_and_removed(door: FrontDoor) -> None:
+    """The log group has it as the template says, and loses it with the stack."""
+    cloudformation, logs = door.client("cloudformation"), door.client("logs")
+    cloudformation.create_stack(StackName="s", TemplateBody=filtered('[..., mark = "m", model, calls]'))
+    door.settle("CREATE_COMPLETE")
+    (made,) = logs.describe_metric_filters(logGroupName="/own")["metricFilters"]
+    (transformation,) = made["metricTransformations"]
+    assert made["filterPattern"] == '[..., mark = "m", model, calls]'
+    assert transformation["dimensions"] == {"Model": "$model"}
+
+    cloudformation.update_stack(StackName="s", TemplateBody=filtered('[..., mark = "m", model, calls]', value="1"))
+    door.settle("UPDATE_COMPLETE")
+    (changed,) = logs.describe_metric_filters(logGroupName="/own")["metricFilters"]
+    assert changed["metricTransformations"][0]["metricValue"] == "1"
+    assert changed["filterName"] == made["filterName"]
+
+    door.delete_stack()
+    assert logs.describe_metric_filters()["metricFilters"] == []
+
+
+def test_a_metric_filter_that_would_not_be_evaluated_fails_the_deploy(door: FrontDoor) -> None:
+    """No metric would ever come, and no word would say so."""
+    client = door.client("cloudformation")
+    client.create_stack(StackName="s", TemplateBody=filtered("{ $.model = * }"))
+    door.settle("ROLLBACK_COMPLETE")
+    events = client.describe_stack_events(StackName="s")["StackEvents"]
+    assert any("the only kind that this emulation evaluates" in one.get("ResourceStatusReason", "") for one in events)
+
+
 def test_schedule_publishes_to_its_topic(door: FrontDoor) -> None:
     """A schedule of a stack reaches a queue on its topic; a rate begins as soon as it is made."""
     sqs = door.client("sqs")

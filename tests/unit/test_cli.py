@@ -88,7 +88,12 @@ def test_models_as_json_is_data() -> None:
     """A script reads every setting by DJL's and AWS's names."""
     data = json.loads(run("models", "--catalog", ENCODERS, "--json").stdout)
 
-    assert data["mdeberta"]["gpu"] == {"minWorkers": 1, "maxWorkers": 1, "required_memory_mb": None}
+    assert data["mdeberta"]["gpu"] == {
+        "minWorkers": 1,
+        "maxWorkers": 1,
+        "required_memory_mb": None,
+        "reserved_memory_mb": None,
+    }
 
 
 def test_render_prints_the_file_that_is_deployed() -> None:

@@ -57,7 +57,7 @@ def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
     loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
-        expected = {"stock": "yes", "batched": "yes", "onnx": "yes", "vllm": "no", "trtllm": "no"}
+        expected = {"stock": "yes", "batched": "yes", "shared": "yes", "onnx": "yes", "vllm": "no", "trtllm": "no"}
         assert words(judged.backends) == expected, judged.model.name
     against = [reason.text for reason in found[0].backends["vllm"].against]
     assert "vLLM has no DeBERTa" in against
@@ -74,10 +74,10 @@ def test_vectors_of_a_bert_are_what_vllm_can_do() -> None:
 @pytest.mark.parametrize(
     ("image", "topology", "expected"),
     [
-        (LMI, "multi-model", ("yes", "yes", "yes", "yes", "no")),
-        (TRTLLM, "multi-model", ("yes", "yes", "yes", "other image", "no")),
-        (VLLM, "multi-model", ("other image", "other image", "yes", "other image", "no")),
-        (VLLM, "scale-to-zero", ("other image", "other image", "yes", "yes", "no")),
+        (LMI, "multi-model", ("yes", "yes", "yes", "yes", "yes", "no")),
+        (TRTLLM, "multi-model", ("yes", "yes", "yes", "yes", "other image", "no")),
+        (VLLM, "multi-model", ("other image", "other image", "other image", "yes", "other image", "no")),
+        (VLLM, "scale-to-zero", ("other image", "other image", "other image", "yes", "yes", "no")),
     ],
 )
 def test_the_image_decides_what_is_there(image: str, topology: str, expected: tuple[str, ...]) -> None:
@@ -120,8 +120,9 @@ def test_a_missing_head_keeps_every_transformers_backend_out() -> None:
 
 
 def test_code_of_its_own_is_not_exported() -> None:
-    """The exporter loads no remote code."""
-    assert words(verdicts(BERT, {"trust_remote_code": True}))["onnx"] == "no"
+    """The exporter loads no remote code, and a shared engine process runs none."""
+    found = words(verdicts(BERT, {"trust_remote_code": True}))
+    assert (found["onnx"], found["shared"], found["batched"]) == ("no", "no", "yes")
 
 
 def test_cpu_full_installs_packages_and_says_so() -> None:

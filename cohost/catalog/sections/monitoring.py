@@ -85,6 +85,7 @@ class Monitoring(Settings):
             topic without a subscriber; the stack's output then shows how to subscribe.
         dashboard: true to create a CloudWatch dashboard.
         kms_key: the customer managed key that encrypts the topic. None: the topic is not encrypted at rest.
+        model_metrics: true to have metrics of each model with `handler: batched` or `shared`; CloudWatch bills each.
         alarms: the thresholds of the alarms.
     """
 
@@ -93,6 +94,7 @@ class Monitoring(Settings):
     )
     dashboard: bool = Field(default=True, description="true or false")
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
+    model_metrics: bool = Field(default=False, description="true or false")
     alarms: Alarms = Field(default_factory=Alarms, description=", ".join(Alarms.model_fields))
 
 

@@ -207,6 +207,29 @@ def test_own_handler_may_have_options_of_its_own(codes: Callable[..., set[str]],
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
+        ({}, set()),
+        ({"gpu.maxWorkers": "2", "gpu.minWorkers": "2"}, {"shared-workers"}),
+        ({"cpu.minWorkers": "3", "cpu.maxWorkers": "3"}, {"shared-workers"}),
+        ({"option.tensor_parallel_degree": "max"}, {"shared-tensor-parallel"}),
+        ({"option.trust_remote_code": "TRUE"}, {"shared-process-settings"}),
+        ({"option.dtype": "tf32"}, {"shared-process-settings"}),
+        ({"option.threads": "2"}, {"shared-process-settings"}),
+        ({"option.threads": "2", "option.shared": "false", "option.dtype": "tf32"}, set()),
+    ],
+)
+def test_fault_of_a_shared_model(
+    codes: Callable[..., set[str]], changed: Mapping[str, str], expected: set[str]
+) -> None:
+    """An archive says about its engine process only what holds for every model there."""
+    lines = {"option.async_mode": "true", "option.entryPoint": "model.py", "retry_threshold": "10"}
+    properties = {**GOOD, **lines, "option.shared": "true", **changed}
+    code = {"model.py": b"", "cohost_service.py": b""}
+    assert codes({"serving.properties": text(properties), **code}) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
         ({"config.json": None}, {"no-config"}),
         ({"config.json": b"{"}, {"config-unreadable"}),
         ({"config.json": b"[1]"}, {"config-unreadable"}),

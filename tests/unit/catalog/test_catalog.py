@@ -295,6 +295,15 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
         ),
         ("    handler: batched\n    batched: {max_queued_sequences: 10}\n", "bounds-crossed", ".batched"),
         ("    handler: fast\n", "value-not-allowed", ".handler"),
+        ("    handler: shared\n    batched: {max_length: 128}\n", "settings-conflict", ""),
+        ("    handler: batched\n    shared: {max_length: 128}\n", "settings-conflict", ""),
+        ("    handler: shared\n    max_batch_delay: 8\n", "settings-conflict", ""),
+        ("    handler: shared\n    dtype: tf32\n", "settings-conflict", ""),
+        ("    handler: shared\n    trust_remote_code: true\n", "settings-conflict", ""),
+        ("    handler: shared\n    tensor_parallel_degree: 2\n", "settings-conflict", ""),
+        ("    handler: shared\n    shared: {threads: 2}\n", "settings-conflict", ".shared"),
+        ("    handler: shared\n    shared: {share: 0}\n", "value-not-allowed", ".shared.share"),
+        ("    handler: shared\n    shared: {max_queued_sequences: 10}\n", "bounds-crossed", ".shared"),
     ],
 )
 def test_setting_of_another_handler_is_refused(write: Write, settings: str, code: str, field: str) -> None:
@@ -333,6 +342,53 @@ def test_a_batched_model_has_no_worker_that_the_server_could_end(
     assert (fault.line, fault.code, fault.field) == (10, code, f"models.nli.{field}")
     stock = f"  nli:\n    model_id: org/nli\n    task: text-classification\n    {setting}\n"
     assert load_catalog(write(f"{ENDPOINT}models:\n{stock}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "field"),
+    [
+        ("gpu: {minWorkers: 2, maxWorkers: 2}", "workers-of-shared", "gpu.maxWorkers"),
+        ("gpu: {maxWorkers: 3}", "workers-of-shared", "gpu.maxWorkers"),
+        ("cpu: {minWorkers: 2, maxWorkers: 2}", "workers-of-shared", "cpu.maxWorkers"),
+        ("max_idle_time: 60", "setting-unused", "max_idle_time"),
+    ],
+)
+def test_a_shared_model_has_one_worker_per_device(write: Write, setting: str, code: str, field: str) -> None:
+    """A second proxy process would hand on to the same engine process; the bounds of one worker may be stated."""
+    fault = only_fault(write, model=f"    handler: shared\n    {setting}\n")
+
+    assert (fault.line, fault.code, fault.field) == (10, code, f"models.nli.{field}")
+    one = "  nli: {model_id: org/nli, task: text-classification, handler: shared, cpu: {minWorkers: 1, maxWorkers: 1}}"
+    assert load_catalog(write(f"{ENDPOINT}models:\n{one}\n")).catalog.models["nli"].handler == "shared"
+
+
+def test_engines_per_device_needs_a_shared_model(write: Write) -> None:
+    """Nothing else would read the setting."""
+    fault = only_fault(write, endpoint="  engines_per_device: 2\n", model="    handler: batched\n")
+    assert (fault.code, fault.field) == ("setting-unused", "endpoint.engines_per_device")
+
+
+def test_metrics_of_each_model_need_a_handler_that_counts(write: Write) -> None:
+    """The server's own handler logs nothing that a metric could be made of."""
+    fault = only_fault(write, rest="monitoring: {model_metrics: true}\n")
+    assert (fault.code, fault.field) == ("setting-unused", "monitoring.model_metrics")
+
+
+def test_shared_models_have_the_same_packages(write: Write) -> None:
+    """One process imports them once for all models; a batched model beside may have others."""
+    entries = [
+        f"  {name}: {{model_id: org/{name}, task: text-classification, handler: {handler}, packages: [{packages}]}}\n"
+        for name, handler, packages in (
+            ("first", "shared", "a==1, b==2"),
+            ("alike", "shared", "b==2, a==1"),
+            ("own", "batched", "c==3"),
+            ("other", "shared", "a==1"),
+        )
+    ]
+    assert faults_of(write(f"{ENDPOINT}models:\n{''.join(entries)}")) == [
+        (9, "shared-packages-differ", "models.other.packages")
+    ]
+    assert load_catalog(write(f"{ENDPOINT}models:\n{''.join(entries[:3])}"))
 
 
 @pytest.mark.parametrize(

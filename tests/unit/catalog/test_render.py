@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from cohost.archives.archive import bundle_files
-from cohost.archives.handlers import handler_files
+from cohost.archives.handlers import handler_files, handler_version
 from cohost.archives.known_keys import BATCHED_KEYS, KNOWN_KEYS
-from cohost.archives.properties import dumps
-from cohost.catalog.models import BatchedSettings, ModelEntry
-from cohost.catalog.serving import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
+from cohost.archives.properties import dumps, loads
+from cohost.catalog.models import BatchedSettings, Catalog, ModelEntry, SharedSettings
+from cohost.catalog.serving import (
+    CPU_FULL_REQUIREMENTS,
+    archives_of,
+    code_of,
+    files_of,
+    properties_of,
+    requirements_for,
+)
 from cohost.catalog_file import load_catalog
 from cohost.handler.cohost_options import read_options
 from cohost.hardware.images import parse_image
@@ -141,6 +149,52 @@ def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None
     assert "retry_threshold" not in properties_of(entry())
 
 
+def test_a_shared_models_archive_is_a_batched_ones_and_says_that_it_is_shared() -> None:
+    """The same code and version; the line that differs lets the proxy process find the engine process of all."""
+    settings = {"max_length": 256, "pooling": "mean"}
+    batched, shared = (entry(handler=name, **{name: settings}) for name in ("batched", "shared"))
+
+    assert handler_version("shared") == handler_version("batched")
+    assert code_of(shared) == code_of(batched)
+    assert properties_of(shared).items() - properties_of(batched).items() == {("option.shared", "true")}
+    assert properties_of(batched).items() <= properties_of(shared).items()
+    assert requirements_for(shared, CPU_FULL) == requirements_for(batched, CPU_FULL)
+
+
+def test_share_and_engines_are_written_where_the_catalog_states_them() -> None:
+    """The defaults are the handler's; engines_per_device is the endpoint's, and reaches shared models only."""
+    given = {
+        "endpoint": {"name": "e", "instance_type": "ml.g5.xlarge", "image": f"{LMI.repository}:{LMI.tag}"},
+        "models": {
+            "own": {"model_id": "org/a", "task": "feature-extraction", "handler": "batched"},
+            "one": {"model_id": "org/b", "task": "feature-extraction", "handler": "shared", "shared": {"share": 3}},
+        },
+    }
+    keys = ("option.share", "option.engines_per_device")
+
+    def lines(endpoint: dict[str, Any]) -> dict[str, dict[str, str]]:
+        catalog = Catalog.model_validate(given | {"endpoint": given["endpoint"] | endpoint})
+        files = {name: files["serving.properties"].decode() for name, files in archives_of(catalog, catalog.models)}
+        return {name: {key: v for key, v in loads(text).items() if key in keys} for name, text in files.items()}
+
+    assert lines({}) == {"own": {}, "one": {"option.share": "3"}}
+    names = dict(archives_of(catalog := Catalog.model_validate(given), catalog.models))
+    assert {loads(files["serving.properties"].decode())["option.catalog_name"] for files in names.values()} == {*names}
+    assert lines({"engines_per_device": 2}) == {
+        "own": {},
+        "one": {"option.share": "3", "option.engines_per_device": "2"},
+    }
+
+
+def test_shared_settings_are_read_as_the_catalog_states_them() -> None:
+    """The threads of a CPU are a setting of the engine process, so a shared model has none; it has a share."""
+    assert set(SharedSettings.model_fields) ^ set(BatchedSettings.model_fields) == {"threads", "share"}
+    shared = properties_of(entry(handler="shared", shared={"share": 100, "max_length": 8}))
+    read = read_options({key.removeprefix("option."): value for key, value in shared.items()})
+
+    assert (read.shared, read.share, read.max_length, read.engines_per_device) == (True, 100, 8, 1)
+
+
 def test_batched_settings_are_the_ones_the_handler_reads() -> None:
     """A setting has one name and one range, in the catalog, in the handler, and in the check of an archive."""
     everything = {
@@ -166,8 +220,9 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
         "log_interval_s": 86_400,
     }
     assert set(everything) == set(BatchedSettings.model_fields)
-    # The device is the server's choice, so the catalog has no key for it.
-    assert {f"option.{name}" for name in everything} == BATCHED_KEYS - {"option.device"}
+    # The device is the server's choice, so the catalog has no key for it; the others are those of shared models.
+    others = {f"option.{name}" for name in ("device", "catalog_name", "shared", "share", "engines_per_device")}
+    assert {f"option.{name}" for name in everything} == BATCHED_KEYS - others
 
     properties = properties_of(entry(handler="batched", dtype="auto", batched=everything))
     read = read_options({key.removeprefix("option."): value for key, value in properties.items()})

@@ -11,9 +11,11 @@ import pytest
 from botocore.stub import ANY, Stubber
 from fakes.refusals import refused
 
+from cohost.archives.handlers import handler_version
 from cohost.archives.history import Earlier
 from cohost.deploy.rollback import (
     BODY_BYTES,
+    check_engine_version,
     check_topology,
     choose,
     differences,
@@ -328,3 +330,28 @@ def test_template_that_cdk_did_not_write_is_refused(body: str) -> None:
     stub.activate()
     with refused("template-not-json", kind=StackError):
         read_template(client, "s")
+
+
+def test_a_pushed_shared_model_has_the_version_of_the_engine_process() -> None:
+    """Another version would start a second engine process, with a context of its own; stock models have no version."""
+    with refused("handler-version-differs", "models.new.handler", kind=StackError):
+        check_engine_version(template(), "new", "shared")
+
+    check_engine_version(template(Handlers={"nli": f"batched@{handler_version('shared')}"}), "new", "shared")
+    check_engine_version(template(Handlers={}), "new", "shared")
+
+
+def test_the_kinds_of_an_earlier_generation_are_its_handlers() -> None:
+    """A shared model stays one, so that callers wait for its process as long as they should."""
+    present = template()
+    present["Outputs"] |= {"Kinds": {"Value": "{}"}}
+    then = Earlier(
+        generation="aaaaaaaaaaaa",
+        left="2026-01-01T00:00:00+00:00",
+        properties={"Models": THEN, "Handlers": {"nli": "shared@old"}},
+    )
+    changed = template_of(present, deployment(), then)
+    assert json.loads(changed["Outputs"]["Kinds"]["Value"]) == {
+        "nli": "shared/text-classification",
+        "zero": "stock/zero-shot-classification",
+    }

@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.commands.options import parse_seconds
-from cohost.errors import NoCapacityError, RoutingError
+from cohost.errors import NoCapacityError, RoutingError, StackError
 from cohost.waiting import Backoff
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from click import Result
 
 NO_CAPACITY = "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in-progress"
@@ -171,6 +173,24 @@ def test_push_is_refused_before_anything_is_sent(session: Session) -> None:
     """A component's archive holds all models, so only a deploy adds one."""
     with refused("topology-unfit", "cohost push", kind=RoutingError):
         run("push", "minilm", "--stack", "S", "--catalog", "model_configs/offline.yaml")
+    assert session.changes == []
+
+
+def test_push_of_a_shared_model_reads_the_version_of_the_running_engine_process(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another version would need a second engine process, so nothing is written."""
+    session.outputs |= {"Topology": "multi-model"}
+    del session.outputs["InferenceComponentName"]
+    store = {"Type": "Custom::LmiModelStore", "Properties": {"Handlers": {"old": "shared@0123456789ab"}}}
+    monkeypatch.setattr(session, "get_template", lambda **_: {"TemplateBody": {"Resources": {"Store": store}}})
+    catalog = tmp_path / "catalog.yaml"
+    catalog.write_text(
+        "endpoint: {name: e, instance_type: ml.g5.xlarge, image: 'djl-inference:0.36.0-lmi26.0.0-cu130'}\n"
+        "models:\n  nli: {model_id: org/nli, task: text-classification, handler: shared}\n"
+    )
+    with refused("handler-version-differs", "models.nli.handler", kind=StackError):
+        run("push", "nli", "--stack", "S", "--catalog", str(catalog))
     assert session.changes == []
 
 

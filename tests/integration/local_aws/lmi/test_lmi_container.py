@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,19 @@ async def handle(inputs):
     place = sys.argv[sys.argv.index("--sock-name") + 1]
     body = json.dumps({"pid": os.getpid(), "parent": os.getppid(), "place": place})
     return Output().add(Output.binary_encode({"data": body, "last": True}))
+"""
+STARTS_A_PROCESS = """
+import subprocess, sys
+from djl_python import Output
+
+CODE = "import time; held = bytearray(b'x' * 900 * 2**20); print('held', flush=True); time.sleep(600)"
+CHILD = subprocess.Popen([sys.executable, "-c", CODE], start_new_session=True, stdout=subprocess.PIPE)
+CHILD.stdout.readline()
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    return Output().add_as_json({"child": CHILD.pid})
 """
 STARTS_A_CONTAINER = """
 import asyncio, pathlib, sys
@@ -289,6 +303,24 @@ def test_the_budget_refuses_a_model_that_does_not_fit(served: Served) -> None:
     served.run(served.client.delete("/models/big1"))
     assert served.load("big2", half, ECHO).status_code == 200
     served.run(served.client.delete("/models/big2"))
+
+
+def test_a_process_that_a_worker_started_counts_as_used_memory(served: Served) -> None:
+    """An engine process holds the weights of all shared models, and outlives the worker that started it."""
+    assert served.load("starter", ONE_WORKER, STARTS_A_PROCESS).status_code == 200
+    child = served.run(served.invoke("starter", {})).json()["child"]
+    served.run(served.client.delete("/models/starter"))
+    try:
+        counters = served.run(served.client.get("/_cohost/metrics")).text
+        workers = re.findall(r"cohost_worker_resident_bytes\{.*\} (\S+)", counters)
+        free = 20_000 - sum(map(float, workers)) / 2**20
+        nearly_all = f"required_memory_mb={free - 450:.0f}\n{ONE_WORKER}"
+        assert served.load("large", nearly_all, ECHO).status_code == 507
+    finally:
+        os.kill(child, signal.SIGKILL)
+    wait_for(lambda: _gone(child))
+    assert served.load("large", nearly_all, ECHO).status_code == 200
+    served.run(served.client.delete("/models/large"))
 
 
 def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:

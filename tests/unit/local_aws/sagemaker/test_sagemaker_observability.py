@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -134,6 +134,33 @@ def test_log_lines_reach_the_file_and_cloudwatch(cloud: Cloud, wait: Callable[..
     assert lines() == file.read_text().splitlines()
     assert [line for line in lines() if " sagemaker " not in line] == ["listening", "loaded a.tar.gz"]
     assert "container started, process 4242" in lines()[1]
+
+
+def test_metric_filters_make_metrics_of_log_lines(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """A filter of the endpoint's log group counts the lines that match, with a dimension taken from the line."""
+    cloud.logs.create_log_group(logGroupName=GROUP)
+    transformation = {
+        "metricName": "Loads",
+        "metricNamespace": "LmiCohost/e",
+        "metricValue": "1",
+        "dimensions": {"Model": "$archive"},
+    }
+    cloud.logs.put_metric_filter(
+        logGroupName=GROUP,
+        filterName="f",
+        filterPattern='[mark = "loaded", archive]',
+        metricTransformations=[transformation],
+    )
+    for name in "ab":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.deploy()
+    for name in "ab":
+        cloud.invoke(f"{name}.tar.gz")
+
+    def loads(model: str) -> Any:
+        return cloud.statistic("Loads", "Sum", namespace="LmiCohost/e", Model=model)
+
+    wait(lambda: (loads("a.tar.gz"), loads("b.tar.gz")) == (1, 1))
 
 
 def test_a_log_group_of_the_stack_is_used_and_its_removal_final(cloud: Cloud, wait: Callable[..., None]) -> None:
