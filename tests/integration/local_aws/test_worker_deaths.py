@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAMES = ("one", "two", "three")
 STRUCK = "two"
-ROUNDS = 20
+ROUNDS = 8
 CATALOG = """
 endpoint:
   name: e
@@ -64,6 +64,13 @@ class Deployed(Aws):
 
     def workers(self) -> set[int]:
         """The process ids of all workers of the instance, those that no model lists too."""
+        return {pid for pid in self._forks() if os.getsid(pid) != pid}
+
+    def engines(self) -> set[int]:
+        """The process ids of all engine processes of the instance; each is the first of a session, no worker is."""
+        return {pid for pid in self._forks() if os.getsid(pid) == pid}
+
+    def _forks(self) -> set[int]:
         container = psutil.Process(self._instance()["pid"])
         (fork_server,) = [child for child in container.children() if "zygote" in " ".join(child.cmdline())]
         return {child.pid for child in fork_server.children() if child.status() != psutil.STATUS_ZOMBIE}
@@ -82,14 +89,13 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         yield made
 
 
-@pytest.mark.parametrize("fault", ["die", "lose_device", "hang"])
-def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: str) -> None:
+def test_a_worker_that_dies_comes_back_and_the_others_lose_no_call(aws: Deployed) -> None:
     """Under eight callers: one new process takes the struck one's place, and the container is never replaced."""
     before, restarts = aws.workers(), aws.restarts
     names = list(itertools.islice(itertools.cycle(NAMES), 8))
     with callers(aws, names) as outcomes:
         all_called(outcomes)
-        aws.strike(STRUCK, fault)
+        aws.strike(STRUCK, "die")
         wait_for(lambda: any("ModelError" in one for one in outcomes))
         wait_for(lambda: all(one[-1] == "ok" for one in outcomes))
         all_called(outcomes)
@@ -98,6 +104,22 @@ def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: st
     assert set(itertools.chain(*others)) == {"ok"}
     assert (len(aws.workers()), len(aws.workers() & before)) == (len(NAMES), len(NAMES) - 1)
     assert aws.restarts == restarts
+
+
+@pytest.mark.parametrize("fault", ["lose_device", "hang", "kill"])
+def test_an_engine_process_that_ends_costs_no_call(aws: Deployed, fault: str) -> None:
+    """Whatever ends the process that runs the model, its proxy has the next one answer; the server notices nothing."""
+    workers, engines, restarts = aws.workers(), aws.engines(), aws.restarts
+    with callers(aws, list(itertools.islice(itertools.cycle(NAMES), 8))) as outcomes:
+        all_called(outcomes)
+        if fault == "kill":
+            os.kill(min(engines), signal.SIGKILL)
+        else:
+            aws.strike(STRUCK, fault)
+        wait_for(lambda: len(aws.engines() & engines) == len(NAMES) - 1 and len(aws.engines()) == len(NAMES))
+        all_called(outcomes)
+    assert set(itertools.chain(*outcomes)) == {"ok"}
+    assert (aws.workers(), aws.restarts) == (workers, restarts)
 
 
 def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
@@ -110,12 +132,12 @@ def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
         for name in NAMES:
             aws.wait_until_it_answers(name)
         assert others < aws.workers()
-        assert len(aws.workers()) == len(NAMES)
+        wait_for(lambda: (len(aws.workers()), len(aws.engines())) == (len(NAMES), len(NAMES)))
     assert aws.restarts == restarts
 
 
 def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -> None:
-    """Twenty rounds of three further models in memory for two, under eight callers of the others, who lose no call.
+    """Eight rounds of three further models in memory for two, under eight callers of the others, who lose no call.
 
     Each load evicts one, and no process outlives its model.
     """
@@ -126,7 +148,7 @@ def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -
         for _ in range(ROUNDS):
             for name in NAMES:
                 aws.wait_until_it_answers(f"large-{name}")
-                wait_for(lambda: len(aws.workers()) == len(aws.loaded))
+                wait_for(lambda: (len(aws.workers()), len(aws.engines())) == (len(aws.loaded), len(aws.loaded)))
         all_called(outcomes)
     assert set(itertools.chain(*outcomes)) == {"ok"}
     assert aws.evictions - before >= ROUNDS * len(NAMES) - 2
