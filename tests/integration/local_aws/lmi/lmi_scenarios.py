@@ -34,9 +34,9 @@ OLD = (
 NO_WEIGHTS = "the weights of the model with one label were not kept"
 
 LEFT_OUT_FILES = {
-    "15_startup_failing_model.json": "holds no exchange; see test_a_failing_model_of_the_store_ends_the_container",
-    "17_startup_mixed_store.json": "holds no exchange; see test_a_plain_file_makes_the_store_the_model",
-    "21_handler_properties.json": "holds no exchange; see test_a_handler_sees_the_recorded_properties",
+    "15_startup_failing_model.json": "has no request; see test_a_failing_model_of_the_store_ends_the_container",
+    "17_startup_mixed_store.json": "has no request; see test_a_plain_file_makes_the_store_the_model",
+    "21_handler_properties.json": "has no request; see test_a_handler_sees_the_recorded_properties",
 }
 
 
