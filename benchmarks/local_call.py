@@ -75,8 +75,8 @@ class Served:
 def main() -> int:
     """Measure and print all figures; return 1 if a goal is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=1000, help="calls a measurement (default 1000)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the best counts (default 5)")
+    parser.add_argument("--calls", type=int, default=1000, help="calls per measurement (default 1000)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds; the best one is reported (default 5)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         server = local.start(port=0, state=Path(folder), catalog=Path("model_configs/offline.yaml"))
