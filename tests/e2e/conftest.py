@@ -51,11 +51,11 @@ class Journey:
         return models
 
     def copy_of_catalog(self) -> dict[str, Any]:
-        """What to go back to."""
+        """Return a copy of the catalog, from which a test can restore it."""
         return copy.deepcopy(self.catalog)
 
     def deployment(self) -> Deployment:
-        """What the stack says of itself now."""
+        """Read the names and addresses that the deployed stack has now in its outputs."""
         return read_deployment(boto3.client("cloudformation"))
 
     def client(self) -> CohostClient:

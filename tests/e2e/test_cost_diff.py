@@ -1,4 +1,4 @@
-"""What a review sees of money: `cdk diff` of one catalog against the template of another, with the real cdk command."""
+"""The cost outputs that a reviewer sees in `cdk diff` of one catalog against another's template, with the real cdk."""
 
 from __future__ import annotations
 

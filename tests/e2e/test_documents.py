@@ -1,4 +1,4 @@
-"""What README and docs tell a reader to type, typed: each page in one bash, its blocks in their order, as written.
+"""The commands of README and docs run in bash: each page in one shell, its blocks in their order, as written.
 
 A block marked `run` is run, `file` is written into the working folder, `catalog` is put into the catalog. Beside the
 page's own words there is only an environment that points at the embedded AWS, and that answers yes where `cdk` asks.

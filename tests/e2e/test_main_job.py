@@ -78,7 +78,7 @@ def test_every_model_answers(journey: Journey) -> None:
 
 
 def test_embeddings_equal_transformers_own(journey: Journey) -> None:
-    """What the endpoint answers is what transformers computes from the same weights, to 1e-4."""
+    """The endpoint's embeddings equal those that transformers computes from the same weights, to 1e-4."""
     folder = str(Hub(default_roots()).resolve("sentence-transformers/all-MiniLM-L6-v2", None))
     own = pipeline("feature-extraction", model=folder, tokenizer=folder)
 
@@ -91,7 +91,7 @@ def test_embeddings_equal_transformers_own(journey: Journey) -> None:
 
 
 def test_diff_right_after_the_deploy_is_empty(journey: Journey) -> None:
-    """What is deployed is what the catalog says, and cdk sees that."""
+    """`cdk diff` finds no difference between a stack that was just deployed and its catalog."""
     assert "There were no differences" in journey.cdk.diff(journey.file)
 
 

@@ -63,15 +63,15 @@ class ZeroJourney:
         return path
 
     def deployment(self) -> Deployment:
-        """What the stack says of itself now."""
+        """Read the names and addresses that the deployed stack has now in its outputs."""
         return read_deployment(boto3.client("cloudformation"))
 
     def ask(self, model: str, **options: Any) -> Any:
-        """What a model answers now."""
+        """Return the answer of one model of the endpoint."""
         return CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT, **options)
 
     def ask_all(self) -> dict[str, Any]:
-        """What each model answers now."""
+        """Return the answer of each model of the endpoint."""
         return {model: self.ask(model) for model in self.catalog["models"]}
 
     def become(self, topology: str, scaling: dict[str, Any] | None) -> Any:
@@ -98,7 +98,7 @@ class ZeroJourney:
         return endpoint["ProductionVariants"][0]["CurrentInstanceCount"]
 
     def refused_deploy(self) -> str:
-        """What cdk says of a deploy that fails."""
+        """Run a deploy that fails, and return what cdk prints."""
         done = self.cdk.run("deploy", STACK, "--require-approval", "never", catalog=self.file, check=False)
         assert done.returncode != 0
         return str(done.stdout)

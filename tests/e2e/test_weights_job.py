@@ -65,18 +65,18 @@ class WeightsJourney:
         return WeightsStore(boto3.client("s3"), find_bucket(load_catalog(self.file).catalog, boto3.Session()))
 
     def weights(self, *arguments: str) -> Any:
-        """What `cohost weights …` prints as JSON."""
+        """Return what `cohost weights …` prints as JSON."""
         command = ["weights", *arguments, "--catalog", str(self.file), "--json"]
         result = CliRunner().invoke(cli.app, command, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
     def deployment(self) -> Deployment:
-        """What the stack says of itself now."""
+        """Read the names and addresses that the deployed stack has now in its outputs."""
         return read_deployment(boto3.client("cloudformation"))
 
     def ask(self, model: str) -> Any:
-        """What a model answers now."""
+        """Return the answer of one model of the endpoint."""
         return CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT)
 
 

@@ -104,7 +104,7 @@ def _inline(page: Path) -> Iterator[tuple[int, Token]]:
 
 
 def is_catalog_fragment(data: object) -> bool:
-    """Whether what a YAML block holds is a part of a catalog: all its keys are keys of one."""
+    """Return True if a YAML block is part of a catalog, because all of its keys are keys of a catalog."""
     keys = {field.alias or name for name, field in Catalog.model_fields.items()}
     return isinstance(data, dict) and bool(data) and data.keys() <= keys
 

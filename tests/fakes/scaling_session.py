@@ -184,7 +184,7 @@ class Session:
 
 
 class Body:
-    """What is read once."""
+    """The body of an answer, as botocore returns it."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

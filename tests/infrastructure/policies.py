@@ -108,7 +108,7 @@ class Policies:
         return [self.resolve(statement) for document in documents for statement in document["Statement"]]
 
     def allows(self, role: str, request: Request) -> bool:
-        """Whether a role may do this."""
+        """Return True if the role may make this request."""
         statements = [*self.statements(role), *self._bucket_statements(request)]
         assert not any({"NotAction", "NotResource", "NotPrincipal"} & one.keys() for one in statements), role
         context = {key.lower(): [value] for key, value in request.context.items()}

@@ -90,7 +90,7 @@ def statements(template: dict[str, Any], role_id: str) -> list[dict[str, Any]]:
 
 
 def waits_for(template: dict[str, Any], first: str, second: str) -> bool:
-    """Whether resource `first` is created after `second`, by any path of references and DependsOn."""
+    """Return True if resource `first` is created after `second`, by any path of references and DependsOn."""
     seen: set[str] = set()
     waiting = [first]
     while waiting:

@@ -159,7 +159,7 @@ def test_old_price_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_message_is_one_line_with_a_way_out() -> None:
-    """Whoever reads one knows what to change."""
+    """The message of each check is one line that names the change to make."""
     cases = [
         found(models={"a": MDEBERTA | {"gpu": workers(2), "batch_size": 512}}),
         found(models={f"m{n}": XLMR for n in range(8)}),
@@ -178,7 +178,7 @@ def messages(stack: Any, kind: str) -> list[str]:
 
 
 def test_warning_is_accepted_by_id_and_reason(tmp_path: Path) -> None:
-    """What the catalog acknowledges is not told again; the rest is."""
+    """A warning that the catalog acknowledges is not printed again; other warnings are."""
     path = tmp_path / "mine.yaml"
     path.write_text(
         "endpoint: {name: e, instance_type: ml.g5.xlarge, image: 'djl-inference:0.36.0-lmi26.0.0-cu130'}\n"

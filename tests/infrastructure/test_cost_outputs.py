@@ -1,4 +1,4 @@
-"""What the stack costs stands in its outputs, where `cdk diff` shows it."""
+"""The stack's outputs contain its costs, so `cdk diff` shows a change of costs."""
 
 from __future__ import annotations
 

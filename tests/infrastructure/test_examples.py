@@ -90,7 +90,7 @@ def example(catalog_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 def app_folder(assembly: Any) -> Path:
-    """Where an assembly lies."""
+    """Return the folder of a cloud assembly."""
     return type(ROOT)(assembly.directory)
 
 

@@ -1,4 +1,4 @@
-"""What the container's role may do, and that nothing starts before it may."""
+"""The rights of the container's role, and the resources that wait until the role has them."""
 
 from __future__ import annotations
 

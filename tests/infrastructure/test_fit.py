@@ -1,4 +1,4 @@
-"""Which settings do not go together, and how that is told."""
+"""The checks between settings of the catalog that do not fit together, and their messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def told(**endpoint: Any) -> set[tuple[str, str]]:
     ],
 )
 def test_fitting_settings_raise_nothing(endpoint: dict[str, Any]) -> None:
-    """What goes together is not remarked upon."""
+    """Settings that fit together cause neither an error nor a warning."""
     assert told(**endpoint) == set()
 
 

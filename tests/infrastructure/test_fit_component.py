@@ -1,4 +1,4 @@
-"""What must be true of a catalog so that one container can hold and start all of its models."""
+"""The checks of a catalog whose models are all served by one container."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_model_on_several_gpus_is_an_error() -> None:
     ],
 )
 def test_variable_that_changes_the_start_up_is_an_error(variable: str, value: str) -> None:
-    """What a deploy publishes is what the container loads, and before it says that it is ready."""
+    """A variable is rejected that would keep the container from loading all published models before it is ready."""
     [misfit] = found(endpoint={"environment": {variable: value}})
 
     assert (misfit.level, misfit.name) == ("error", "startup-environment")

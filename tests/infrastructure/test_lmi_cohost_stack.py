@@ -213,7 +213,7 @@ def test_misfit_is_an_error_annotation() -> None:
 
 
 def test_doubtful_settings_are_warnings() -> None:
-    """What may work is told, not refused, and can be acknowledged by name."""
+    """Settings that may work cause a warning instead of an error, and the catalog can acknowledge each by its id."""
     catalog = make_catalog(
         endpoint={"instance_type": "ml.g6.xlarge"}, models={"nli": NLI | {"properties": {"option.unheard_of": "1"}}}
     )

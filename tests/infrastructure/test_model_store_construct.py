@@ -58,7 +58,7 @@ def stack_with(models: dict[str, dict[str, str]]) -> cdk.Stack:
 
 
 def test_every_property_stands_in_the_template(product: dict[str, Any], product_catalog: Catalog) -> None:
-    """What is written into each archive shows line by line in `cdk diff`, in the order of the file."""
+    """`cdk diff` shows each property of an archive on a line of its own, in the order of the file."""
     _, store = only(product, STORE)
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     assert store["Properties"]["Bucket"] == {"Ref": bucket_id}
@@ -76,7 +76,7 @@ def test_handler_s_code_is_named_with_its_version() -> None:
 
 
 def test_no_handlers_are_left_out(product: dict[str, Any]) -> None:
-    """Where the server's own handler serves all models, nothing is said of handlers."""
+    """The resource has no property `Handlers` if the stock handler serves all models."""
     _, store = only(product, STORE)
     assert "Handlers" not in store["Properties"]
 

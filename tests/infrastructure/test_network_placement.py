@@ -57,7 +57,7 @@ def test_gateway_endpoint_is_made_where_route_tables_are_named() -> None:
 
 
 def test_components_are_placed_by_the_endpoint_configuration() -> None:
-    """Where no variant names a model, the configuration decides for all components."""
+    """The subnets of inference components come from the endpoint config, because no variant names a model."""
     made = catalog({**VPC, "s3_endpoint": "given"}).model_dump(by_alias=True, exclude_defaults=True)
     made["endpoint"]["topology"] = "scale-to-zero"
     template = template_of(make_stack(Catalog.model_validate(made)))

@@ -1,4 +1,4 @@
-"""What each role may do, held against the very calls that are made with it, and against others."""
+"""The rights of each role, tested with the calls that are made with it and with calls that it must not make."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_function_may_do_nothing_else(design: str) -> None:
 
 
 def of_the_container(design: str) -> list[Request]:
-    """What SageMaker and the container do with the execution role (SageMaker guide: CreateModel, role permissions)."""
+    """Return the requests of SageMaker and the container with the execution role (SageMaker guide: CreateModel)."""
     bucket, plain = archives(design), f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/sagemaker/Endpoints/lmi"
     image = f"arn:aws:ecr:{REGION}:763104351884:repository/djl-inference"
     groups = [plain]
@@ -435,7 +435,7 @@ def test_no_role_goes_unnoticed(design: str) -> None:
 
 @pytest.mark.parametrize("design", ["multi-model", "data-capture"])
 def test_buckets_answer_over_tls_only_and_are_never_public(design: str) -> None:
-    """Whatever a role may do, without TLS it may not; and each bucket refuses to be made public."""
+    """Every request without TLS is denied, whatever the role may do; each bucket rejects public access."""
     function, bucket = role(design, "ModelStoreRole"), archives(design)
     plain = {"aws:SecureTransport": "false"}
     key = f"arn:aws:s3:::{bucket}/encoders/x"

@@ -33,7 +33,7 @@ def sent(models: dict[str, dict[str, str]]) -> int:
 
 
 def test_estimate_is_never_below_what_is_sent() -> None:
-    """What passes here passes Lambda: names and text of any script are counted at their longest."""
+    """The estimated size of an event is never below its real size, with names and text in any script."""
     models = {f"model-{number}": {"engine": "Python", "option.note": "한국어 텍스트"} for number in range(200)}
     assert sent(models) <= event_bytes({"Models": models, "Requirements": {}})
 

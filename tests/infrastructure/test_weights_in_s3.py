@@ -33,7 +33,7 @@ def weights_template(made: Catalog) -> dict[str, Any]:
 
 
 def reads(template: dict[str, Any], kind: str) -> list[tuple[str, str]]:
-    """What the role of a resource may do in buckets but the stack's own, as (action, resource or prefix)."""
+    """Return the rights of a resource's role outside the stack's own buckets, as (action, resource or prefix)."""
     role = next(name for name in resources(template, "AWS::IAM::Role") if kind in name)
     found = []
     for statement in statements(template, role):

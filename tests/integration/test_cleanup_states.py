@@ -93,7 +93,7 @@ class World:
         return str(self.session.client("s3").list_buckets()["Buckets"][0]["Name"])
 
     def delete_by_hand(self) -> None:
-        """What `cdk destroy` does."""
+        """Delete the stack as `cdk destroy` does."""
         self.session.client("cloudformation").delete_stack(StackName=self.stack)
         self.settle()
 
@@ -200,7 +200,7 @@ def test_an_endpoint_that_is_gone_already_is_no_obstacle(world: World) -> None:
 
 
 def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> None:
-    """What somebody else put there is not deleted by the plain command, and is named as the reason."""
+    """`cohost cleanup` without --all keeps a bucket with somebody else's object, and names the object as the reason."""
     world.create()
     bucket = world.bucket()
     world.session.client("s3").put_object(Bucket=bucket, Key="theirs", Body=b"x")
@@ -243,7 +243,7 @@ def test_a_kept_bucket_is_told_and_goes_with_all(world: World) -> None:
 
 
 def test_what_a_stack_forgot_is_found_by_its_tags(world: World) -> None:
-    """What an update replaced and could not delete stands in no list of the stack, but carries its name, and bills."""
+    """An endpoint that is no longer in the stack, but has the stack's tag, is found and deleted."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
@@ -258,7 +258,7 @@ def test_what_a_stack_forgot_is_found_by_its_tags(world: World) -> None:
 
 
 def any_under_way(world: World) -> bool:
-    """Whether an endpoint is changing."""
+    """Return True if an endpoint is being created, updated or deleted."""
     endpoints = world.session.client("sagemaker").list_endpoints()["Endpoints"]
     return any(one["EndpointStatus"].endswith("ing") for one in endpoints)
 

@@ -49,7 +49,7 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The stub's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     def counts(self) -> dict[str, int]:
@@ -287,7 +287,7 @@ def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable
 
 
 def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """When no model answers at all, nothing is measured, and the reason is said."""
+    """A load test ends without a measurement and with the reason if no model answers the first calls."""
     done = load(stub("--items", "3"), tmp_path / "run", "-u", "3", "--measure", "5")
 
     assert done.code == 1

@@ -208,7 +208,7 @@ class Mailbox:
         door.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=f"arn:aws:sqs:us-east-1:{ACCOUNT}:mail")
 
     def holds(self, text: str) -> bool:
-        """Whether a message with this text has come."""
+        """Return True if a message with this text has come."""
         for one in self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages", []):
             self.messages.append(json.loads(one["Body"])["Message"])
             self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
@@ -282,7 +282,7 @@ def test_end_deletes_the_endpoint_alone_and_the_command_brings_it_back(door: Fro
 
 @pytest.mark.usefixtures("caller")
 def test_end_that_is_refused_is_told(door: FrontDoor, tmp_path: Path) -> None:
-    """Whatever keeps the endpoint's deletion from being carried out, the topic has an alarm beside the notice."""
+    """If SageMaker rejects the deletion of an expired endpoint, the alarm topic gets a message."""
     outputs = deployed(door, tmp_path / "one", expires="8h")
     mail = Mailbox(door, outputs["AlarmTopicArn"])
     # Of an endpoint that was deleted SageMaker refuses the deletion, as of one that is being updated.

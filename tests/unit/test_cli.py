@@ -92,7 +92,7 @@ def test_models_as_json_is_data() -> None:
 
 
 def test_render_prints_the_file_that_is_deployed() -> None:
-    """What is printed can be read back by Java's rules."""
+    """`cohost render` prints a file that Java's rules read back."""
     properties = loads(run("render", "mdeberta", "--catalog", ENCODERS).stdout)
 
     assert properties["option.model_id"] == "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
@@ -125,7 +125,7 @@ def test_bundle_of_an_unknown_model_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_verify_finds_our_own_archives_right(tmp_path: Path) -> None:
-    """What we bundle passes our own check."""
+    """An archive from `cohost bundle` passes `cohost verify`."""
     run("bundle", "--out", str(tmp_path), "--catalog", ENCODERS)
 
     result = run("verify", *map(str, tmp_path.iterdir()))
@@ -135,7 +135,7 @@ def test_verify_finds_our_own_archives_right(tmp_path: Path) -> None:
 
 
 def test_bundle_of_scale_to_zero_is_one_archive_that_passes_its_own_check(tmp_path: Path) -> None:
-    """What is written is what a deploy publishes, so no single model can be asked for."""
+    """`cohost bundle` writes the one archive that a deploy publishes, so it rejects the name of a single model."""
     zero = str(Path(ENCODERS).parent / "examples" / "scale-to-zero.yaml")
 
     assert run("bundle", "--out", str(tmp_path), "--catalog", zero).exit_code == 0

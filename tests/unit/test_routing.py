@@ -1,4 +1,4 @@
-"""How a model is addressed on either topology, and what a wrong name or a wrong way is told."""
+"""The arguments that name a model on either topology, and the errors for a wrong name or argument."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_topology_and_component_belong_together() -> None:
 
 
 def test_the_other_topology_s_argument_is_named() -> None:
-    """Whoever gives a component a target model, or the other way round, reads which argument is the right one."""
+    """The error for an argument of the other topology names the right argument."""
     with refused("address-of-other-topology", "target_model", kind=RoutingError) as caught:
         component_route("nli").check_given(target_model="nli.tar.gz")
     assert caught.value.allowed == "inference_component_name 'lmi-cohost-models'"

@@ -184,7 +184,7 @@ class Aws:
 
     @property
     def evictions(self) -> int:
-        """How often the instance has unloaded a model to make room."""
+        """Return how often the instance has unloaded a model to make room."""
         return int(self._instance()["evictions"])
 
     @property

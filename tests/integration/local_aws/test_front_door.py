@@ -418,7 +418,7 @@ def test_tls_only_policy_leaves_the_bucket_usable(door: FrontDoor) -> None:
 
 
 def test_answers_have_one_date(door: FrontDoor) -> None:
-    """Whoever answers, the Date header is there once."""
+    """Each answer has exactly one Date header, whichever part of the server wrote it."""
     door.client("s3").create_bucket(Bucket="dates")
     for path in ("/dates", "/nothing-here", "/_cohost/nothing"):
         names = [name.lower() for name, _ in raw(door, "GET", door.server.url + path)[2]]

@@ -122,7 +122,7 @@ def aws(tmp_path: Path) -> Iterator[Aws]:
 
 
 def shape(aws: Aws) -> list[int]:
-    """How many copies each instance has."""
+    """Return the number of copies on each instance."""
     (endpoint,) = aws.door.page("/_cohost/endpoints")["endpoints"]
     return [len(instance.get("copies", [])) for instance in endpoint["variants"][0]["instances"]]
 
@@ -138,7 +138,7 @@ def delete(aws: Aws) -> None:
 
 
 def causes(aws: Aws) -> list[str]:
-    """Why capacities were changed, newest first, by policy."""
+    """Return the causes of capacity changes by policy, newest first."""
     scaling = aws.door.client("application-autoscaling")
     activities = scaling.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"]
     return [f"{one['Description']} {one['Cause'].rpartition(' ')[2]}" for one in activities]

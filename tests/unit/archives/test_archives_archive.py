@@ -74,7 +74,7 @@ def test_gzip_header_names_no_time_system_or_level() -> None:
     "name", ["", ".", "..", "/a", "a/", "a//b", "../a", "a/..", "a/b/c", "a\\b", "a b", "ä", "a\x00", "a" * 101]
 )
 def test_names_other_than_plain_file_names_are_refused(name: str) -> None:
-    """What the server would not find, at the root or in a model's folder, is never packed."""
+    """A file name that the server would not find, at the root or in a model's folder, is rejected."""
     with refused("member-name"):
         pack({name: b""})
 

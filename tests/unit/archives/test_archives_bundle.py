@@ -167,7 +167,7 @@ def test_rolled_back_update_comes_back_to_the_bundle_it_left(
 
 @pytest.mark.process
 def test_failed_update_leaves_no_trace(send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys) -> None:
-    """What a refused write began is taken back, and the old id stays the resource's."""
+    """The objects that a failed update wrote are deleted, and the resource keeps its old physical id."""
     old = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
     before = keys()
     spy.fail("put_object", 2)
@@ -282,7 +282,7 @@ PROPERTIES = b"engine=Python\noption.model_id=org/a\n"
 
 
 def test_bundle_of_ours_has_no_fault(tmp_path: Path) -> None:
-    """What is published passes the check of foreign bundles, however many models there are."""
+    """A published bundle of many models passes the check of bundles."""
     files = archives_of({"Layout": "bundle", "Models": {f"m{number}": A["a"] for number in range(40)}})["models"]
 
     assert written(tmp_path, files) == []
@@ -320,7 +320,7 @@ def test_folder_that_is_no_model_is_told(tmp_path: Path, extra: dict[str, bytes]
 
 
 def test_hostile_bundle_is_told_and_not_unpacked(tmp_path: Path) -> None:
-    """What holds for single archives holds for bundles."""
+    """A bundle with a path outside its folder, or without content, is rejected like a single archive."""
     assert ("parent-path", "paths with '..': 'a/../../x'; they are not extracted") in written(
         tmp_path, {"a/serving.properties": PROPERTIES, "a/../../x": b""}
     )
@@ -329,7 +329,7 @@ def test_hostile_bundle_is_told_and_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_archive_with_weights_of_its_own_is_no_bundle() -> None:
-    """What stands for weights that S3 copies in is no file in a folder, so the model can still be added to others."""
+    """An archive into which S3 copies weights is not taken for a bundle, so the model can be added to others."""
     files = with_part({"serving.properties": PROPERTIES}, Revision("org/a", "0" * 40), "weights")
 
     assert not content_digest(files).startswith("bundle-")

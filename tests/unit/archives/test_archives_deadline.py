@@ -25,7 +25,7 @@ def test_work_stops_ten_seconds_before_the_end(context: type[Context]) -> None:
 
 
 def test_undoing_may_take_longer_than_work(context: type[Context]) -> None:
-    """What work could not finish can still be undone."""
+    """Undoing a failed attempt may continue after the time limit of the work itself."""
     clock = context(9)
     deadline = Deadline(clock)
     deadline.allow_undo()

@@ -89,5 +89,5 @@ def test_length_that_is_none_fails_with_its_reason(send: Send, minutes: str) -> 
 
 
 def test_unknown_request_fails(send: Send) -> None:
-    """What CloudFormation does not send today is answered too."""
+    """A request type that CloudFormation does not send today is answered with FAILED."""
     assert send("Inspect", ResourceProperties=EIGHT_HOURS)["Status"] == "FAILED"

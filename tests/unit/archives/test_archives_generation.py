@@ -1,4 +1,4 @@
-"""Which generation an update goes to, and what changes in it."""
+"""The choice of the generation that an update goes to, and the changes inside that generation."""
 
 from __future__ import annotations
 

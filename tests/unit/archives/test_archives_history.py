@@ -142,7 +142,7 @@ def test_failed_create_leaves_nothing(stack: Stack, keys: Keys) -> None:
 
 
 def test_update_that_failed_leaves_no_generation(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """What was published and then rolled back never served: it does not stay, and the earlier ones do."""
+    """A generation that was published and rolled back is deleted because it never served; earlier ones stay."""
     first = stack.create(wanted(a="1"))
     second = stack.update(wanted(a="2"))
     stack.fail(wanted(a="bad"))
@@ -216,7 +216,7 @@ def test_interrupted_removal_of_all_goes_on_with_the_next_event(
 def test_update_that_s3_refuses_is_as_if_it_had_not_been(
     stack: Stack, spy: Spy, stored: Keys, store: ModelStore, keys: Keys, number: int
 ) -> None:
-    """Whichever write fails, the live generation is noted as served, no other has archives, and the stack can go."""
+    """After any failed write only the live generation has archives and is recorded, and the stack can be deleted."""
     first = stack.create(wanted(a="1"))
     spy.fail("put_object", number)
     answer = stack.change(wanted(a="2"))

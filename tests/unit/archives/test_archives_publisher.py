@@ -71,7 +71,7 @@ def test_create_does_not_take_up_another_resource_s_generation(publisher: Publis
 
 
 def test_create_goes_round_a_foreign_object(publisher: Publisher, s3: S3Client, keys: Keys) -> None:
-    """Where somebody's object occupies the place, another id is taken and the object stays."""
+    """If somebody else's object has the key of an archive, another generation id is used and the object stays."""
     taken = archive(id_of(a="1"), "a")
     s3.put_object(Bucket="models", Key=taken, Body=b"theirs")
     generation = publisher.create(models(a="1"))
@@ -96,7 +96,7 @@ def test_removed_model_leaves_only_its_note(publisher: Publisher, keys: Keys) ->
 
 
 def test_pushed_and_foreign_objects_survive_an_update(publisher: Publisher, s3: S3Client, keys: Keys) -> None:
-    """What neither the old nor the new properties name, or what others wrote, is not touched."""
+    """An update deletes neither a pushed model's archive nor an object that this project did not write."""
     current = publisher.create(models(a="1", b="1"))
     ModelStore(s3, "models", "encoders/").add(current, "pushed", models(m="9")["m"])
     s3.put_object(Bucket="models", Key=archive(current, "theirs"), Body=b"")
@@ -168,7 +168,7 @@ def test_moved_store_publishes_anew(publisher: Publisher) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_failed_create_leaves_nothing(publisher: Publisher, spy: Spy, keys: Keys, number: int) -> None:
-    """Whichever write fails, the mark or an archive, all of the attempt is gone, and a second attempt succeeds."""
+    """After any failed write the attempt leaves no object, and a second attempt succeeds."""
     spy.fail("put_object", number)
     with refused("store-request-failed"):
         publisher.create(models(a="1", b="1"))
@@ -237,7 +237,7 @@ def test_what_could_not_be_undone_is_swept_by_the_next_event(publisher: Publishe
 
 
 def test_sweep_spares_the_generation_in_use(publisher: Publisher, s3: S3Client, keys: Keys) -> None:
-    """Whatever marks lie about, the generation that CloudFormation names as current is not deleted."""
+    """The generation that CloudFormation names as current is not deleted, even if it is marked as unfinished."""
     current = publisher.create(models(a="1"))
     ModelStore(s3, "models", "encoders/").begin(current)
     publisher.update(models(a="1", b="1"), current, {"a"})
@@ -245,7 +245,7 @@ def test_sweep_spares_the_generation_in_use(publisher: Publisher, s3: S3Client, 
 
 
 def test_undoing_gets_time_of_its_own(spy: Spy, keys: Keys) -> None:
-    """When the time for work is over, the undoing may go on a little longer."""
+    """A failed attempt is undone even if the time for the work is over."""
     left = [5]
     limit = [1]
 

@@ -31,7 +31,7 @@ def store(s3: S3Client) -> ModelStore:
 
 
 def test_models_are_read_back_with_their_digests(store: ModelStore, s3: S3Client) -> None:
-    """What was put is listed, with the content digest; objects of others and marks are not."""
+    """The list of models has each stored archive with its content digest, but neither marks nor objects of others."""
     s3.put_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz", Body=b"")
     s3.put_object(Bucket="models", Key=f"encoders/{ID}/notes.txt", Body=b"")
     s3.put_object(Bucket="models", Key="encoders/other/a.tar.gz", Body=b"")

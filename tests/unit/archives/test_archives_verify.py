@@ -85,7 +85,7 @@ def check_wording(faults: list[Fault]) -> None:
 
 
 def test_own_archives_have_no_fault(tmp_path: Path) -> None:
-    """What the catalog's entries become is what verify asks for, also with weights inside or requirements."""
+    """Archives of the catalog's entries pass `cohost verify`, also with weights inside or requirements."""
     path = tmp_path / "m.tar.gz"
     for data in (
         pack(model_files(GOOD)),
@@ -190,7 +190,7 @@ def test_fault_of_properties(
     ],
 )
 def test_fault_of_the_properties_text(codes: Callable[..., set[str]], data: bytes, expected: str) -> None:
-    """What Java would read differently from what an editor shows is named."""
+    """Each text of serving.properties that Java reads otherwise than an editor shows it is a named fault."""
     assert expected in codes({"serving.properties": data})
 
 
@@ -297,7 +297,7 @@ def test_properties_that_are_a_link_are_not_called_missing(codes: Callable[..., 
 
 
 def test_file_that_is_no_archive(tmp_path: Path) -> None:
-    """Whatever the file really is, the message says so."""
+    """The fault of a file that is no archive names what the file is."""
     plain, zipped = io.BytesIO(), io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as tar:
         tar.addfile(*_pair(entry("a", b"1")))
@@ -329,7 +329,7 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_truncation_anywhere_is_noticed(tmp_path: Path) -> None:
-    """Wherever a copy broke off, that is the one fault: what is missing may lie behind it."""
+    """An archive that is cut off at any place has one fault only, because missing files may lie behind the cut."""
     whole = pack({"serving.properties": text(LOCAL), **MODEL, "big": bytes(range(256)) * 40})
     path = tmp_path / "m.tar.gz"
     for length in (*range(2, len(whole), 7), len(whole) - 1):
@@ -392,7 +392,7 @@ def test_negative_size_does_not_loop(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_damaged_tar_never_raises(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever bytes are changed inside the compression, verify returns faults, or none, but no traceback."""
+    """An archive with any changed bytes yields faults, or none, but never a traceback."""
     plain = bytearray(gzip.decompress(pack({"serving.properties": text(GOOD), "config.json": CONFIG})))
     for position in data.draw(st.lists(st.integers(0, 3000), max_size=8)):
         plain[position] = data.draw(st.integers(0, 255))
@@ -407,7 +407,7 @@ def test_faults_are_plain_records() -> None:
 
 
 def test_archive_with_our_handler_has_no_fault(tmp_path: Path) -> None:
-    """What the catalog may say to the batching handler is known, every setting of it."""
+    """`cohost verify` knows every setting of the batching handler that the catalog allows."""
     own = {f"option.{name}": "1" for name in BatchedSettings.model_fields}
     properties = {
         "engine": "Python",

@@ -43,7 +43,7 @@ def event(cloudformation: CloudFormation, kind: str, revision: Revision, **field
 
 
 def push(s3: S3Client, *revisions: Revision) -> None:
-    """What an upload leaves when it is whole, as far as the function looks."""
+    """Write the manifests of complete uploads, which are all that the function looks at."""
     s3.create_bucket(Bucket=BUCKET)
     for revision in revisions:
         s3.put_object(Bucket=BUCKET, Key=revision.manifest, Body=b"{}")
@@ -120,7 +120,7 @@ def test_missing_bucket_name_is_refused(send: Send, cloudformation: CloudFormati
 
 
 def test_keys_and_addresses_read_back() -> None:
-    """What is written of a revision is what is found of it, and keys of others are not taken for one."""
+    """A revision is read back from its properties, address and keys; keys of others are not taken for a revision."""
     assert revision_in({"option.model_id": OLD.location}) == OLD
     assert revision_at(OLD.uri(BUCKET), BUCKET) == OLD
     assert revision_of_key(f"{OLD.prefix}model.safetensors") == revision_of_key(OLD.manifest) == OLD

@@ -58,7 +58,7 @@ def only_fault(write: Write, *, endpoint: str = "", model: str = "", rest: str =
 
 
 def test_smallest_catalog_has_the_documented_defaults(write: Write) -> None:
-    """What is left out is one worker a model, one instance, and a bucket that goes with the stack."""
+    """The defaults are one worker per model, one instance, and a bucket that is deleted with the stack."""
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}")).catalog
 
     assert catalog.endpoint.topology == "multi-model"
@@ -348,7 +348,7 @@ def test_a_batched_model_has_no_worker_that_the_server_could_end(
     ids=["token", "key", "value", "all-values", "name", "number"],
 )
 def test_environment_keeps_sagemakers_limits_and_no_secrets(write: Write, environment: str, code: str) -> None:
-    """Whoever may describe the model can read the environment."""
+    """The environment rejects secrets, because every principal that may describe the SageMaker model can read it."""
     fault = only_fault(write, endpoint=f"  environment: {environment}\n")
     assert fault.code == code
     assert fault.field.startswith("endpoint.environment")

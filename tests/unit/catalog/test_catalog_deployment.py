@@ -1,4 +1,4 @@
-"""What the catalog takes as deployment guardrails, and what does not go together."""
+"""The deployment guardrails that a catalog allows, and combinations of settings that it rejects."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_faults_name_their_place(tmp_path: Path, designs: str, code: str, field: str) -> None:
-    """What no design reads, or no model is called, is refused where it stands."""
+    """The error of an unknown key, an unknown model or a wrong value under `designs` names its field."""
     file = tmp_path / "catalog.yaml"
     file.write_text(f"{BASE}designs:\n  {designs}\n")
     with refused(code, f"designs.{field}", kind=CatalogError):

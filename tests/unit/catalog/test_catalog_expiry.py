@@ -1,4 +1,4 @@
-"""What the catalog, and `cohost expire`, take as an end."""
+"""The values that the catalog and `cohost expire` accept as an expiry."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_scale_to_zero_needs_no_scaling_section() -> None:
 
 
 def test_scale_to_zero_fills_in_the_bound_that_is_left_out() -> None:
-    """Whoever states max alone still scales to zero."""
+    """A scale-to-zero catalog that sets only `max` has a minimum of 0."""
     scaling = Catalog.model_validate(content(ZERO, {"max": 3})).scaling
 
     assert scaling is not None
@@ -80,7 +80,7 @@ def test_catalog_made_in_memory_is_held_to_the_same_rules() -> None:
 
 
 def test_bounds_count_the_schedule_in() -> None:
-    """What instances must be there for is the widest that any entry of the schedule asks for."""
+    """The lowest and highest capacity include the bounds of every entry of the schedule."""
     entries = [
         {"name": "day", "cron": "cron(0 8 ? * MON-FRI *)", "timezone": "Asia/Seoul", "min": 2, "max": 6},
         {"name": "night", "cron": "cron(0 20 ? * * *)", "min": 0},

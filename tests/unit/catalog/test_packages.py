@@ -108,7 +108,7 @@ def test_files_that_are_no_wheels_or_too_large_are_refused(tmp_path: Path) -> No
 
 
 def test_wheels_are_found_from_the_catalogs_folder(tmp_path: Path) -> None:
-    """Wherever the command is run."""
+    """Paths of wheels are relative to the catalog's folder, whatever the working folder is."""
     wheel = write_wheel(tmp_path / "wheels")
     path = tmp_path / "catalog.yaml"
     path.write_text(CATALOG.format(packages="wheels/tiny_kernel-1.2-py3-none-any.whl, Einops==0.8.1"))
@@ -196,7 +196,7 @@ def test_pip_installs_from_the_unpacked_archive_without_a_network(tmp_path: Path
 def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it writes is what the catalog's own archive holds; another content under the name is refused."""
+    """The function packs the same wheel as the catalog, and rejects a wheel with another content."""
     wheel = write_wheel(tmp_path)
     monkeypatch.setattr(handlers, "FOLDER", tmp_path)
     properties = {

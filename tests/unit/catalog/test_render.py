@@ -84,7 +84,7 @@ def test_every_setting_reaches_the_file() -> None:
 
 
 def test_written_keys_and_values_are_ones_the_server_knows() -> None:
-    """What the catalog allows is what the server accepts."""
+    """Each key and value that the catalog writes into serving.properties is one that the server accepts."""
     for key, value in properties_of(entry(dtype="bf16", batch_size=1024, max_batch_delay=0)).items():
         assert KNOWN_KEYS[key].accepts(value), (key, value)
 

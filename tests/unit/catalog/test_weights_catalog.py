@@ -1,4 +1,4 @@
-"""What a catalog says of weights, tokens and networks: what is taken, what is refused, and what it becomes."""
+"""The catalog's settings for weights, tokens and networks: allowed and rejected values, and their effects."""
 
 from __future__ import annotations
 

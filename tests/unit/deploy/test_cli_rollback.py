@@ -36,7 +36,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> str:
-    """What the command prints."""
+    """Run `cohost rollback` and return what it prints."""
     result = CliRunner().invoke(cli.app, ["rollback", *arguments], catch_exceptions=False, env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
     return result.stdout

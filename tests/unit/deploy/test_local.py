@@ -65,7 +65,7 @@ def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: 
 
 
 def test_environment_leads_every_tool_to_the_server(tmp_path: Path) -> None:
-    """What is exported is enough for cdk, aws and boto3, and leads nowhere else."""
+    """The exported variables are enough for cdk, aws and boto3 to call the emulator and no real account."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
     (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
 
@@ -81,7 +81,7 @@ def test_environment_leads_every_tool_to_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "{", "{}", "[]"])
 def test_a_folder_without_a_key_is_told_with_the_way_to_one(text: str | None, tmp_path: Path) -> None:
-    """Whoever asks for the environment of a folder that no server has made its own hears what makes the key."""
+    """The error for a state folder without an access key names the command that creates the key."""
     if text is not None:
         (tmp_path / local.KEY_FILE).write_text(text)
 

@@ -334,7 +334,7 @@ def endpoint_of(**variant: Any) -> list[tuple[str, Any]]:
 
 
 def scalable_targets(count: int) -> list[tuple[str, Any]]:
-    """What Application Auto Scaling knows of the variant."""
+    """Return Application Auto Scaling's scalable targets of the variant."""
     target = {
         "ServiceNamespace": "sagemaker",
         "ResourceId": "endpoint/lmi-cohost/variant/AllTraffic",

@@ -133,7 +133,7 @@ def test_outputs_say_again_what_the_models_were() -> None:
 
 
 def test_example_call_names_a_model_that_is_there() -> None:
-    """Where the model of the example goes, the call is one of a model that comes back, with what its task needs."""
+    """After a rollback the example call names a model of the restored generation, with the parameters of its task."""
     then = earlier(Models={"zero": THEN["zero"]})
     words = template_of(template(), deployment(), then)["Outputs"]["ExampleCall"]["Value"]
     assert "--target-model zero.tar.gz" in words
@@ -194,7 +194,7 @@ def test_template_of_another_stack_is_refused(count: int) -> None:
 
 
 def test_differences_are_told_model_by_model() -> None:
-    """Who goes back sees what comes, goes and changes before it happens."""
+    """`cohost rollback` lists each model that will be added, removed or changed before it changes the stack."""
     assert differences(present_models(template()), THEN) == [
         "zero: comes back",
         "mini: goes",

@@ -1,4 +1,4 @@
-"""What can be held of the documentation's code blocks without running them; tests/e2e/test_documents.py runs them."""
+"""The documentation's code blocks parse and name existing commands; tests/e2e/test_documents.py runs them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_command_that_does_not_exist_is_found(text: str, fault: str) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_commands_in_running_text_exist(page: Path) -> None:
-    """What a sentence calls `cohost …` or `make …` exists, options too."""
+    """Each `cohost …` and `make …` in a sentence of a page exists, with its options."""
     spans = ((line, span) for line, span in code_spans(page) if re.match(r"(cohost|make|cdk) [a-z]", span))
     wrong = [(line, fault) for line, span in spans for fault in command_lines.faults(re.sub(r"[\[\]…]", "", span))]
 
@@ -95,7 +95,7 @@ def test_commands_in_running_text_exist(page: Path) -> None:
 
 
 def test_make_blocks_name_targets() -> None:
-    """What is left to `make` is a target of it, so somebody does run it."""
+    """Each line of a block with the mark `make` is an existing target of the Makefile."""
     for block in blocks_of("make"):
         programs = {command[0] for command in command_lines.commands(block.text)}
         assert programs == {"make"}, str(block)

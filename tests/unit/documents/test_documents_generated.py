@@ -40,7 +40,7 @@ def test_a_key_without_a_row_and_a_row_without_a_key_are_refused() -> None:
 
 
 def test_error_texts_are_those_of_the_source() -> None:
-    """Whoever searches the page for the words of an error finds it."""
+    """docs/errors.md has the text of every error in the source."""
     assert error_texts.PAGE.read_text(encoding="utf-8") == error_texts.page(error_texts.collect()), FIX
 
 

@@ -28,7 +28,7 @@ def outputs() -> frozenset[str]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_outputs_that_a_page_names_exist(page: Path) -> None:
-    """What is called an output of the stack is one."""
+    """Each output that a page names is an output of the stack."""
     named = re.findall(r"\boutputs?\s\(?`([A-Za-z]+)`", page.read_text(encoding="utf-8"))
 
     assert set(named) <= outputs()

@@ -40,7 +40,7 @@ def run(*arguments: str) -> Result:
 
 
 def text(result: Result) -> str:
-    """What was printed, on one line."""
+    """Return the printed text on one line."""
     return " ".join(re.sub(r"[│┃━─┏┓┡┩└┘┴┬]", " ", result.stdout).split())
 
 
@@ -203,7 +203,7 @@ def test_durations(given: Any, seconds: float) -> None:
 
 @pytest.mark.parametrize("given", ["", "m", "15 m", "-1", "1d", "1e3", "٣m"])
 def test_wrong_durations_are_wrong_usage(given: str) -> None:
-    """What is allowed is told."""
+    """A wrong duration ends with exit code 2 and a message that names the allowed form."""
     result = CliRunner().invoke(cli.app, ["wake", "--timeout", given])
 
     assert result.exit_code == 2

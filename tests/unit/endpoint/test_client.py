@@ -212,7 +212,7 @@ def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> No
 
 
 def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> None:
-    """What the container said is told, not only that it failed."""
+    """The error of a failed call has the container's status and message."""
     harness.fails(
         "ModelError", 424, OriginalStatusCode=424, OriginalMessage='{\n "error": "too long"\n}', LogStreamArn="arn"
     )
@@ -286,7 +286,7 @@ def test_unknown_model_of_a_component_is_not_called(component: Harness, model: s
 
 
 def test_the_other_topology_s_argument_sends_nothing(harness: Harness, component: Harness) -> None:
-    """Who mixes the ways up is told the right argument, before any request."""
+    """An argument of the other topology raises an error that names the right argument, and no request is sent."""
     with refused("address-of-other-topology", "target_model", kind=RoutingError):
         component.client.invoke("nli", "a", target_model="nli.tar.gz")
     with refused("address-of-other-topology", "inference_component_name", kind=RoutingError):
@@ -294,7 +294,7 @@ def test_the_other_topology_s_argument_sends_nothing(harness: Harness, component
 
 
 def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
-    """Who does not wait can tell zero from every other refusal, and hears how to wait."""
+    """An endpoint without copies raises its own error class, whose fix tells how to wait for a copy."""
     component.is_at_zero()
 
     with refused("no-capacity", "model nli", kind=NoCapacityError) as caught:
@@ -357,7 +357,7 @@ def test_waking_has_a_limit(component: Harness) -> None:
 
 
 def test_a_component_that_has_failed_is_not_waited_for(component: Harness) -> None:
-    """What cannot come up by itself is told at once, with SageMaker's reason."""
+    """A failed inference component raises an error with SageMaker's reason at once, because waiting cannot help."""
     component.is_at_zero()
     component.has_copies(0, 1, "Failed", FailureReason="the archive is not there")
 

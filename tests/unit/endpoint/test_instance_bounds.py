@@ -1,4 +1,4 @@
-"""How many instances a catalog's scaling asks for."""
+"""The least and most instances of a catalog's scaling settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bounds(scaling: dict[str, Any] | None = None, **endpoint: Any) -> tuple[int,
 
 
 def test_without_scaling_the_number_is_fixed() -> None:
-    """What the catalog states is both bounds."""
+    """Without scaling the instance count of the catalog is both the minimum and the maximum."""
     assert bounds(initial_instance_count=3) == (3, 3)
 
 

@@ -1,4 +1,4 @@
-"""Why models were not loaded, as read from a container's log: the real server's lines, and the emulation's."""
+"""The reasons why models were not loaded, read from log lines of the real server and of the emulator."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from cohost.endpoint.schedules import check_expression
     ],
 )
 def test_expressions_of_the_service_pass_unchanged(text: str) -> None:
-    """What AWS documents is taken as it stands."""
+    """Schedule expressions that AWS documents are accepted unchanged."""
     assert check_expression(text) == text
 
 

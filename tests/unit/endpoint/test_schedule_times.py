@@ -1,4 +1,4 @@
-"""When schedule expressions are due, by AWS's reading of them."""
+"""The times at which schedule expressions are due by AWS's documentation."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def ignore(_: Waiting) -> None:
 
 
 def test_an_answer_needs_no_pause() -> None:
-    """What is there is not waited for."""
+    """A wait ends without a pause if the first attempt gets an answer."""
     time_, service = Time(), Service(0)
 
     assert gate(time_.clock).run(service.send, limit_s=LIMIT_S, notice=ignore) == "answer"
@@ -93,7 +93,7 @@ def test_the_limit_ends_the_wait_with_the_last_refusal() -> None:
 
 
 def test_a_second_wait_begins_with_short_pauses() -> None:
-    """What was answered once may be gone again later; the pauses are not those of the earlier wait."""
+    """A second wait starts with short pauses again, not with the long ones at the end of the first wait."""
     time_ = Time()
     waits = gate(time_.clock)
     waits.run(Service(3).send, limit_s=LIMIT_S, notice=ignore)

@@ -22,7 +22,7 @@ MULTI_MODEL = dataclasses.replace(COMPONENT, topology="multi-model", inference_c
 
 
 def patience(pauses: list[float] | None = None, limit_s: float = 900) -> Patience:
-    """What waits in no time, and keeps how long each pause would have been."""
+    """Return a patience that does not really wait, and records the length of each pause."""
     kept = [] if pauses is None else pauses
     clock = Clock(now=lambda: sum(kept), sleep=kept.append, jitter=lambda: 0.0)
     return Patience(limit_s=limit_s, notice=lambda _: None, clock=clock)
@@ -37,7 +37,7 @@ def wait(session: Session, limit_s: float = 900) -> tuple[Copies, list[float]]:
 
 
 def test_sleep_asks_for_no_copies() -> None:
-    """Where the deploy allows zero, only the copies change, and a call wakes it."""
+    """If the deploy allows zero copies, `cohost sleep` only sets their number to 0, and a call wakes the endpoint."""
     session = Session()
 
     change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)

@@ -35,7 +35,7 @@ class Reply:
 
 
 def properties(model: str, task: str = "text-classification", **options: object) -> dict[str, str]:
-    """What the first call carries, as recorded, for a model of the local hub."""
+    """Return the properties of the server's first call, as recorded, for a model of the local hub."""
     given = {name.replace("__", "."): str(value) for name, value in options.items()}
     return {
         "model_id": model,

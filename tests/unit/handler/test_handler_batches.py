@@ -1,4 +1,4 @@
-"""Which sequences share a pass."""
+"""The choice of the sequences that share a forward pass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_padding_that_costs_less_than_a_pass_is_taken() -> None:
 
 
 def test_a_free_pass_is_never_shared_across_lengths() -> None:
-    """When a pass costs nothing, any padding is too much."""
+    """If a pass costs nothing, only sequences of equal length share a pass, because padding would cost more."""
     assert together([8, 16, 8], BatchLimits(4096, 64, 0)) == [0, 2]
 
 
@@ -48,7 +48,7 @@ def test_without_padding_all_that_fits_runs_in_order() -> None:
 def test_every_batch_holds_the_first_and_keeps_the_limits(
     lengths: list[int], tokens: int, sequences: int, pass_cost: int
 ) -> None:
-    """Whatever waits, the oldest is served, and no batch of more than one is over a limit."""
+    """Each batch contains the oldest sequence, and a batch of several sequences keeps the limits."""
     limits = BatchLimits(tokens, sequences, pass_cost)
     for form, total in ((together, lambda b: max(b) * len(b)), (in_order, sum)):
         batch = form(lengths, limits)

@@ -66,7 +66,7 @@ async def crowd(call: Caller) -> list[float]:
 
 
 def test_answers_are_the_same_and_compilations_are_bounded(backend: Backend) -> None:
-    """Whatever lengths and numbers come, there are two programs a bucket of lengths at most."""
+    """For any lengths and numbers of texts, at most two programs are compiled per bucket of lengths."""
     compiled = served(options(compile="true"), crowd)
     assert compiled == pytest.approx(served(options(packing="false"), crowd), abs=1e-5)
     assert len(LENGTHS) <= backend.programs <= 2 * len(LENGTHS)
@@ -84,7 +84,7 @@ def test_warm_up_meets_all_shapes_that_can_come(backend: Backend) -> None:
 
 
 def test_batches_are_filled_up_to_a_bucket(backend: Backend) -> None:  # noqa: ARG001 - it is what compiles
-    """What a batch costs is counted with that padding."""
+    """The cost of a batch includes the padding up to its bucket."""
 
     async def scenario(call: Caller) -> str:
         return (await call({"inputs": "good food"}, cohost_batch="true")).headers["cohost-batch"]

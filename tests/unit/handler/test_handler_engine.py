@@ -43,7 +43,7 @@ class FakeForward:
         return False
 
     def length_of(self, sequence: TokenSequence) -> int:
-        """What the caller sent, and no more."""
+        """Return the number that the caller sent."""
         return sequence.length
 
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
@@ -273,7 +273,7 @@ def test_a_request_that_waits_too_long_answers_503(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_full_queue_answers_503_at_once() -> None:
-    """What is over the capacity is refused, and what waits is served."""
+    """A request over the capacity of the queue gets 503, and the waiting requests are served."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -312,7 +312,7 @@ def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
 
 
 def test_a_fault_beside_the_model_leaves_nobody_waiting() -> None:
-    """Whatever ends the engine's thread, those in the batch and those in the queue hear of it and the worker goes."""
+    """If the engine's thread ends, callers in the batch and in the queue get an error, and the worker ends."""
     forward = FakeForward()
     exits: list[str] = []
 

@@ -70,7 +70,7 @@ def features(rng: random.Random) -> dict[str, Any]:
 
 
 def expected(pipeline: Any, call: dict[str, Any]) -> list[Any]:
-    """What the stock handler answers: the pipeline over the list, which runs texts one by one, cut at the limit."""
+    """Return the answer of the stock handler: of a pipeline that runs the texts one by one, cut at the limit."""
     inputs = call["inputs"] if isinstance(call["inputs"], list) else [call["inputs"]]
     given = dict(call.get("parameters", {}))
     if pipeline.task == "text-classification":

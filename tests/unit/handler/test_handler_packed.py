@@ -73,7 +73,7 @@ def test_a_padding_token_in_a_text_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kernel", ["wrong", "missing"])
 def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
-    """Whatever a device's attention does, a model is served right: what differs on load, or fails there, is dropped."""
+    """An attention kernel that fails or computes other answers during the load is not used, so answers stay right."""
 
     def broken(query: torch.Tensor, *_: Any) -> torch.Tensor:
         if kernel == "missing":

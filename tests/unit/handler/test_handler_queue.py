@@ -1,4 +1,4 @@
-"""Who is next: order of arrival, a fair share for each request, and limits."""
+"""The queue's order: order of arrival, a fair share for each request, and limits."""
 
 from __future__ import annotations
 

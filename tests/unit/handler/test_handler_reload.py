@@ -107,7 +107,7 @@ def test_the_first_call_is_answered_before_the_model_is_there_and_others_wait_fo
 
 
 def test_a_load_that_fails_is_told_to_callers_and_tried_again() -> None:
-    """Whoever waits gets the reason, and the model answers when an attempt succeeds; the process never ends for it."""
+    """Waiting callers get the reason of a failed load, and the model answers once a later attempt succeeds."""
     service, exits = SlowService(MemoryError("no room"), OSError("weights\ngone")), []
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> list[Reply]:

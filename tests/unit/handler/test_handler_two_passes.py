@@ -127,7 +127,7 @@ def test_what_ran_out_of_memory_runs_again_when_nothing_else_does() -> None:
 
 @pytest.mark.parametrize("forward", [FakeGpu(at_launch={2: LOST}), FakeGpu(at_read={1: LOST})])
 def test_a_lost_device_answers_the_callers_of_both_passes(forward: FakeGpu) -> None:
-    """Whichever call of the driver notices it, and the process is ended once."""
+    """If a call of the driver finds the device lost, callers of both passes are answered and the process ends once."""
     exits: list[str] = []
 
     async def scenario(engine: Engine) -> None:

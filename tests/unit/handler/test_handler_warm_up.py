@@ -65,7 +65,7 @@ def test_a_pass_is_as_large_as_50_ms_allow(monkeypatch: pytest.MonkeyPatch, name
 
 
 def test_a_size_that_the_catalog_gives_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever writes max_batch_tokens wants passes that long."""
+    """The warm-up does not lower a max_batch_tokens that the catalog sets."""
     forward = SimulatedForward(CARDS["XLM-R-large"], clock := Clock())
     assert warm(monkeypatch, forward, clock, 8192, max_batch_tokens=8192).max_batch_tokens == 8192
 

@@ -1,4 +1,4 @@
-"""What an image reference says, and where the image lies in a region."""
+"""The parts of an image reference, and the address of an image in a region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer is taken for."""
+"""The outcome that the load test records for each answer."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_large_embeddings_are_counted_without_being_read() -> None:
 def test_faults_of_sagemaker_by_their_kind(
     status: int, error_type: str, body: object, expected: tuple[Outcome, str]
 ) -> None:
-    """Whose fault it was decides what a user does next."""
+    """Each error of SageMaker is recorded by its origin, because the origin decides what a user does next."""
     assert outcome(status, body, error_type=error_type) == expected
 
 

@@ -1,4 +1,4 @@
-"""What is called, and how its calls look."""
+"""The target of a load test, and the form of its calls."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], 
 
 @pytest.mark.usefixtures("stack")
 def test_the_components_of_an_endpoint_are_named() -> None:
-    """Whoever knows only the endpoint reads which components it has."""
+    """The error for an endpoint with components lists them, so a user can name one."""
     with refused("component-unnamed", "--inference-component", kind=LoadError) as caught:
         resolve(given(endpoint="lmi-cohost"))
     assert caught.value.allowed == "lmi-cohost-models"
@@ -312,7 +312,7 @@ def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]])
 
 
 def _signature(url: str, headers: dict[str, str], body: bytes, credentials: Credentials) -> str:
-    """What the signer says to a request as it arrived, at the moment that it states."""
+    """Return botocore's signature of a request as it arrived, for the time that the request states."""
     signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     request = AWSRequest("POST", url, headers={n: headers[n] for n in signed if n != "host"}, data=body)
     request.context["timestamp"] = headers["x-amz-date"]

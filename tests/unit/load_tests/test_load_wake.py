@@ -1,4 +1,4 @@
-"""What a load test does at an endpoint that is at zero."""
+"""The behaviour of a load test at an endpoint without copies."""
 
 from __future__ import annotations
 

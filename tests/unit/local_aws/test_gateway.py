@@ -90,7 +90,7 @@ def test_page_is_reached_by_its_path_and_a_signature_for_pages() -> None:
 
 
 def test_unsigned_request_reaches_no_service() -> None:
-    """Whoever may call may run code here, so a request without a signature ends at the door, whatever its path."""
+    """A request without a signature is rejected on every path, because callers of the emulator can run code."""
     door = gateway(services={"s3": PlainTextResponse("asked")}, others=PlainTextResponse("asked"))
     for path in ("/", "/bucket/key", "/_cohost/endpoints", "/moto-api/reset"):
         sent = call(door, scope_of(path, b"Action=CreateStack"))

@@ -1,4 +1,4 @@
-"""What is mended between callers and moto."""
+"""The corrections between callers and moto."""
 
 from __future__ import annotations
 
@@ -132,6 +132,6 @@ def test_policy_that_is_refused_is_not_remembered() -> None:
 
 
 def test_text_that_is_no_policy_passes_unchanged() -> None:
-    """What is no JSON is for moto to refuse; a single statement need not be a list."""
+    """moto itself rejects a policy that is not JSON; a single statement need not be a list."""
     assert without_conditional_denies(b"no json") == b"no json"
     assert json.loads(without_conditional_denies(json.dumps({"Statement": TLS_ONLY}).encode())) == {"Statement": []}

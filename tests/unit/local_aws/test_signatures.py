@@ -86,7 +86,7 @@ def check(request: Request, later: timedelta = timedelta()) -> tuple[Caller, byt
 
 
 def refused(request: Request, later: timedelta = timedelta()) -> NotSignedRight:
-    """Why a request is not let in."""
+    """Check a request that is rejected, and return the error."""
     with pytest.raises(NotSignedRight) as verdict:
         check(request, later)
     return verdict.value
@@ -128,7 +128,7 @@ def test_headers_count_as_they_are_signed() -> None:
     ],
 )
 def test_a_declared_hash_is_taken_without_reading_the_body(declared: str) -> None:
-    """Whatever form of hash an upload declares, not a byte of it is read for the signature."""
+    """For any form of hash that an upload declares, the signature check reads no byte of the body."""
     request = signed("PUT", "/b/k", "s3", declared=declared)
 
     async def verified() -> None:

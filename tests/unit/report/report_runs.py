@@ -66,7 +66,7 @@ def phase(number: int, batch: int, concurrency: int = 1, **changes: Any) -> Phas
 def calls(
     number: int, batch: int, latency_s: float, *, concurrency: int = 1, outcome: Outcome = Outcome.OK
 ) -> np.ndarray:
-    """What callers without a pause get in the n-th step from a target that always takes as long; models take turns."""
+    """Return the calls of one step: callers without a pause, a constant latency, and models in turns."""
     count = int(STEP_S / latency_s)
     rows = np.zeros(count * concurrency, SAMPLE)
     begin = START + number * STEP_S + np.arange(count) * latency_s

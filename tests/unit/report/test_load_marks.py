@@ -1,4 +1,4 @@
-"""When a run must not be believed."""
+"""The marks of a load test whose numbers must not be used."""
 
 from __future__ import annotations
 

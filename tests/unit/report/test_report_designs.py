@@ -56,7 +56,7 @@ def emulated(tmp_path: Path) -> list[Path]:
 
 
 def weights(written: Written[Comparison]) -> list[str]:
-    """How bad each note is."""
+    """Return the severity of each note."""
     return [weight for weight, _ in written.content.notes]
 
 
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_table_place_and_warnings(tmp_path: Path) -> None:
-    """What a person reads at once: the table, whose numbers they are, and where the page is."""
+    """The command prints the table, the source of its numbers, and the path of the page."""
     runs = [str(path) for path in emulated(tmp_path)]
     shown = CliRunner().invoke(cli.app, ["compare", *runs, "--out", str(tmp_path / "out")], catch_exceptions=False)
     assert shown.exit_code == 0

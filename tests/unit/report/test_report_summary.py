@@ -39,7 +39,7 @@ def test_models_of_a_mix_have_rates_of_their_own(tmp_path: Path) -> None:
 
 
 def test_no_batch_of_eight_has_no_cost(tmp_path: Path) -> None:
-    """What no step measured is not made up."""
+    """A load test without a step of eight texts per call has no cost per million."""
     run = Run(record(phase(0, 4)), calls(0, 4, 0.1), ticks(10), tmp_path)
 
     headline = summarise(run).headlines[0]

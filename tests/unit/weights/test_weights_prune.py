@@ -196,7 +196,7 @@ def test_object_that_cannot_be_removed_is_named(s3: S3Client, monkeypatch: pytes
 
 
 def test_manifest_that_cannot_be_read_is_told(s3: S3Client) -> None:
-    """Whatever lies there, the user learns which object it is."""
+    """The error for a manifest that cannot be read names its key in S3."""
     s3.put_object(Bucket=BUCKET, Key=OLD.manifest, Body=b"[]")
     with refused("manifest-invalid", f"s3://{BUCKET}/{OLD.manifest}", kind=WeightsError):
         WeightsStore(s3, BUCKET).manifest(OLD)

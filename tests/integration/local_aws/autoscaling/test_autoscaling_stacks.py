@@ -103,7 +103,7 @@ class Stack:
         return str(self._client.list_stacks()["StackSummaries"][0]["StackStatus"])
 
     def reasons(self) -> str:
-        """Why resources failed."""
+        """Return the reasons of the events of failed resources."""
         events = self._client.describe_stack_events(StackName="s")["StackEvents"]
         return " ".join(str(event.get("ResourceStatusReason")) for event in events)
 

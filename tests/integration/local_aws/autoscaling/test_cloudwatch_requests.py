@@ -105,7 +105,7 @@ def test_composite_alarms_are_refused(clients: Clients) -> None:
 
 
 def test_a_refused_request_leaves_no_value(clients: Clients, wait: Callable[..., None]) -> None:
-    """What moto does not take does not reach an alarm."""
+    """The values of a PutMetricData request that moto rejects do not reach an alarm."""
     put_alarm(clients, "refused")
     with pytest.raises(ClientError):
         clients.get("cloudwatch").put_metric_data(

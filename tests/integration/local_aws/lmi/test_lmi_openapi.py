@@ -153,7 +153,7 @@ METHODS = st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "
 def test_no_request_is_left_without_an_answer_of_the_contract(
     fuzzed: Served, method: str, path: str, query: dict[str, str], body: bytes, kind: str, attributes: str
 ) -> None:
-    """Whatever method, path, query, header and body: answered in time, as the contract says, by no 500 of ours."""
+    """Any method, path, query, header and body gets an answer of the contract in time, and never an internal 500."""
     if method == "DELETE" and "fuzzed" in path:
         method = "GET"  # the model is needed by what follows
     headers = {"X-Amzn-SageMaker-Custom-Attributes": attributes} | ({"Content-Type": kind} if kind else {})
@@ -180,7 +180,7 @@ def _send(
 @run_with(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=BODIES, kind=KINDS)
 def test_no_body_breaks_the_stock_handler(fuzzed: Served, body: bytes, kind: str) -> None:
-    """Whatever is sent is answered by the handler's own statuses; 204 is for a form without a field."""
+    """Any body gets one of the statuses of the stock handler; 204 is the answer to a form without a field."""
     headers = {"Content-Type": kind} if kind else {}
     answer = fuzzed.run(fuzzed.client.post("/models/stock/invoke", content=body, headers=headers))
     assert answer.status_code in {200, 204, 424}

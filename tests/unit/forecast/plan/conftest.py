@@ -25,5 +25,5 @@ def encoders() -> Catalog:
 
 @pytest.fixture(scope="session")
 def encoder_profiles() -> dict[str, Profile]:
-    """What is known of the three encoders, by model id."""
+    """Return the profiles of the three encoders by model id."""
     return load_profiles(profiles_path(ROOT / "model_configs" / "encoders.yaml"))

@@ -118,7 +118,7 @@ def test_unknown_models_are_named(catalog: Path) -> None:
 
 
 def test_inspect_reads_a_folder_and_keeps_it(catalog: Path) -> None:
-    """What --write keeps is what the next plan counts."""
+    """A profile saved by `cohost models inspect --write` is used by the next `cohost plan`."""
     folder = str(TINY / "tiny-mdeberta-nli")
     result = run("models", "inspect", "mdeberta", "--catalog", str(catalog), "--folder", folder, "--write", "--json")
     assert json.loads(result.stdout)["elements"] == {"fp32": 228739}
@@ -168,7 +168,7 @@ def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.Monk
 
 
 def test_inspect_of_weights_in_s3_needs_a_folder(catalog: Path) -> None:
-    """What is not on the Hub cannot be asked of it."""
+    """A model whose weights are not on the Hub can only be inspected from a folder."""
     catalog.write_text(catalog.read_text().replace("lmi-cohost/tiny-mdeberta-nli", "s3://bucket/weights/"))
     with refused("model-not-on-hub", "models.mdeberta.model_id", kind=CatalogError):
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))

@@ -89,7 +89,7 @@ def test_unknown_price_stays_unknown_and_comes_last(encoders: Catalog, encoder_p
 
 
 def test_types_that_cannot_hold_a_model_are_left_out(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """What does not fit, or is unknown, is named with the reason."""
+    """An instance type that is too small for a model, or unknown, is listed with the reason."""
     fleet = plan_fleet(
         encoders,
         encoder_profiles,

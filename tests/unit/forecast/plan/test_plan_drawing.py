@@ -51,7 +51,7 @@ def test_chart_is_to_scale_and_escaped(capacity: float, told: str) -> None:
 
 
 def test_segments_add_up_to_the_plan(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """What is drawn is what is summed."""
+    """The segments of the chart add up to the plan's memory."""
     plan = plan_catalog(encoders, encoder_profiles)
     assert sum(segment.mib for segment in gpu_segments(plan)) == pytest.approx(plan.gpu_used_mib)
     assert sum(segment.mib for segment in host_segments(plan)) == pytest.approx(plan.host_used_mib)

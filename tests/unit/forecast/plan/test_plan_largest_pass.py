@@ -63,7 +63,7 @@ def test_what_the_command_line_says_comes_first(encoder_profiles: dict[str, Prof
 
 
 def test_defaults_are_the_handlers(encoder_profiles: dict[str, Profile]) -> None:
-    """What the plan takes for left-out settings is what the handler does."""
+    """The plan uses the handler's defaults for settings that the catalog leaves out."""
     options = read_options({"model_dir": "/m"})
     short = demand_of("m", batched(max_length=8), encoder_profiles[XLMR], on_gpu=True)
     assert (short.batch, short.dtype) == (options.max_batch_sequences, options.dtype)
@@ -83,7 +83,7 @@ def test_defaults_are_the_handlers(encoder_profiles: dict[str, Profile]) -> None
 def test_weights_are_counted_in_the_dtype_that_may_be_served(
     encoder_profiles: dict[str, Profile], given: ModelEntry, served: str | None
 ) -> None:
-    """Where the handler may come back to fp32, fp32 has to fit."""
+    """The plan counts weights as fp32 if the handler may fall back to fp32."""
     assert demand_of("m", given, encoder_profiles[XLMR], on_gpu=True).dtype == served
 
 

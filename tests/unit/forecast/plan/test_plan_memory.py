@@ -1,4 +1,4 @@
-"""What fits an instance, what does not, and what to change first."""
+"""The models that fit an instance, those that do not, and the first change to make."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_large_batches_that_do_not_fit_are_made_smaller(demands: list[Demand]) -
 
 
 def test_half_precision_is_named_before_a_larger_instance(demands: list[Demand]) -> None:
-    """Where one worker of fp32 weights is too much, half precision is cheaper than another card."""
+    """If one worker with fp32 weights does not fit, half precision is proposed before a larger instance."""
     demand = replace(named(demands, "xlmr-large"), batch=440)
     plan = plan_demands([demand], instance_type="ml.p2.xlarge")
     assert not plan.gpu_fits
@@ -75,7 +75,7 @@ def test_half_precision_is_named_before_a_larger_instance(demands: list[Demand])
 
 
 def test_several_changes_are_tried_together(demands: list[Demand]) -> None:
-    """When no single change is enough, workers go down for every model."""
+    """If no single change is enough, the plan proposes fewer workers for every model."""
     plan = plan_demands([replace(demand, workers=9) for demand in demands], instance_type="ml.g4dn.xlarge")
     assert first_change(plan) == "gpu.maxWorkers: 1 for every model"
 
@@ -88,7 +88,7 @@ def test_larger_instance_is_named_last(demands: list[Demand]) -> None:
 
 
 def test_too_much_for_any_instance_means_several_endpoints(demands: list[Demand]) -> None:
-    """What no type holds is sent to the fleet planner."""
+    """For models that fit no instance type together, the plan proposes several endpoints."""
     many = [replace(demands[1], name=f"m{number}") for number in range(3000)]
     assert "--fleet" in (first_change(plan_demands(many, instance_type="ml.g5.xlarge")) or "")
 
@@ -104,7 +104,7 @@ def test_room_is_the_largest_that_fits(demands: list[Demand]) -> None:
 
 
 def fits_with(plan: MemoryPlan, name: str, **changes: int) -> bool:
-    """Whether the plan still fits with one demand changed."""
+    """Return True if the plan still fits with one demand changed."""
     changed = [
         replace(model.demand, **changes) if model.name == name else model.demand  # type: ignore[arg-type]
         for model in plan.models
@@ -150,7 +150,7 @@ def test_unknown_instance_type_is_told(encoders: Catalog, encoder_profiles: dict
 def test_model_without_profile_is_named_and_not_counted(
     encoders: Catalog, encoder_profiles: dict[str, Profile]
 ) -> None:
-    """What is unknown is not taken for nothing."""
+    """A model without a profile is named as unknown, so nobody takes its memory for zero."""
     known = {model_id: profile for model_id, profile in encoder_profiles.items() if "joeddav" not in model_id}
     plan = plan_catalog(encoders, known)
     assert plan.unknown == ("xlmr-large",)

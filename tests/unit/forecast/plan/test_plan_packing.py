@@ -27,7 +27,7 @@ ITEMS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(items=ITEMS)
 def test_every_replica_is_placed_once_and_nothing_is_too_full(items: list[Item]) -> None:
-    """Whatever the sizes: all are placed, no bin holds two of one item, and no capacity is passed."""
+    """For any sizes all replicas are placed, no bin has two of one item, and no capacity is exceeded."""
     bins = pack(items, CAPACITY)
     placed = sorted(name for found in bins for name in found.names)
     assert placed == sorted(item.name for item in items for _ in range(item.replicas))

@@ -92,7 +92,7 @@ def test_dimension_that_is_no_number_is_refused(value: object) -> None:
     ],
 )
 def test_attention_follows_from_the_architecture(changes: dict[str, Any], attention: str) -> None:
-    """What is not known to be fused is counted with its scores, which is never too little."""
+    """The plan counts attention scores for each architecture that is not known to fuse them."""
     assert ModelShape.from_config(BERT | changes).attention == attention
 
 

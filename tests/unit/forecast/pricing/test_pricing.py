@@ -63,7 +63,7 @@ def test_no_instance_of_a_known_type_is_free() -> None:
 @pytest.mark.parametrize(("region", "name"), [(REGION, "ml.g9.xlarge"), ("eu-central-9", "ml.g5.xlarge")])
 @pytest.mark.parametrize("count", [0, 1])
 def test_missing_type_or_region_is_unknown(region: str, name: str, count: int) -> None:
-    """What is not in the list is unknown, whatever the count, never 0."""
+    """The price of a type or region outside the list is unknown, whatever the count, and never 0."""
     bill = bill_for(load_prices(), region, name, least=count)
     assert bill.per_hour is None
     assert bill.per_month is None

@@ -41,7 +41,7 @@ def stack(**outputs: str) -> dict[str, Any]:
 
 
 def test_cost_lines_of_the_product() -> None:
-    """What goes into the stack's outputs, with where it is from."""
+    """The stack's cost outputs contain the prices and the source of each price."""
     lines = planned_costs(load_catalog(ENCODERS).catalog, load_prices(), "us-east-1")
     assert {name: found.value for name, found in lines.items()} == {
         "CostPerHourUsd": "1.408",

@@ -158,7 +158,7 @@ def test_fields_of_the_load_tests_report_are_the_ones_read() -> None:
 
 
 def test_emulated_run_has_no_cost_per_million(tmp_path: Path) -> None:
-    """What a laptop does is not what an ml.g5.xlarge does, so it is not priced as if it were."""
+    """A result of the emulator has no price per million items, because it tells nothing about the speed on AWS."""
     path = tmp_path / "report.json"
     path.write_text(run_report(emulated=True))
     (design,) = read_reports(path)
@@ -167,7 +167,7 @@ def test_emulated_run_has_no_cost_per_million(tmp_path: Path) -> None:
 
 
 def test_run_without_batch_8_has_no_cost_per_million(tmp_path: Path) -> None:
-    """What was not measured is unknown."""
+    """A result without the measured batch size 8 has an unknown price per million items."""
     path = tmp_path / "report.json"
     path.write_text(run_report(rate=None))
     assert cost_of(read_reports(path)[0], load_prices(), REGION).per_million is None

@@ -28,7 +28,7 @@ def run(*arguments: str) -> Result:
 
 
 def data(*arguments: str) -> Any:
-    """What the command prints as JSON."""
+    """Return what `cohost simulate` prints as JSON."""
     return json.loads(run(*arguments, "--json").stdout)
 
 

@@ -1,4 +1,4 @@
-"""What holds of every replay, whatever the traffic and the settings."""
+"""The properties that every replay has, whatever the traffic and the settings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_call_has_one_end_and_capacity_stays_in_its_bounds(
 def test_without_zero_copies_nothing_is_refused_and_nothing_wakes(
     stretches: list[tuple[int, int]], rules: Rules
 ) -> None:
-    """Where one serves all the time, calls can only queue and time out."""
+    """If one instance always serves, calls can queue and time out, but none is rejected and none wakes a copy."""
     found = replay(trace(counts_of(stretches)), rules, SERVICE)
     if rules.min:
         assert (found.tally.refused, found.tally.delayed, found.cold_starts) == (0, 0, 0)

@@ -23,7 +23,7 @@ def test_a_day_without_traffic_costs_the_tail_of_the_deploy_or_the_whole_day() -
 
 
 def test_constant_load_costs_the_same_in_both_topologies() -> None:
-    """What is called all the time never sleeps: 24 hours, every call answered in the time of one that is alone."""
+    """Under constant load neither topology scales to zero: 24 hours bill, and no call is slower than a single one."""
     for one in (zero(), multi()):
         found = replay(trace([60] * DAY), one, SERVICE)
         assert found.instance_hours == 24
@@ -137,7 +137,7 @@ def test_nine_tenths_of_the_target_are_enough_to_stay() -> None:
 
 
 def test_nothing_shrinks_while_copies_start() -> None:
-    """Where a start takes an hour, quiet minutes in it do not take back what was asked for."""
+    """While a copy starts for an hour, quiet minutes do not reduce the desired number of copies."""
     rules = multi(max=3, metric="invocations", target=60.0)
     found = replay(trace([120] * 3 + [0] * 90), rules, Service(start_s=3600))
     assert found.desired == [(0, 1), (180, 2), (3780, 1)]

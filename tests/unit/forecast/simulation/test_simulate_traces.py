@@ -74,7 +74,7 @@ def test_bins_narrower_than_a_minute_are_added_up(read: Callable[..., Trace]) ->
     st.sampled_from((1, 7, 10, 60, 90, 300, 3600)),
 )
 def test_no_call_is_lost_or_made_by_spreading(bins: list[tuple[int, int]], width: int) -> None:
-    """Whatever the width and the place of the bins."""
+    """Spreading the calls of bins keeps their number, whatever the width and the place of the bins."""
     found = trace_of_bins("a test", [(at * width, calls) for at, calls in bins], width)
     assert found.calls == sum(calls for _, calls in bins)
     assert min(found.counts) >= 0

@@ -23,7 +23,7 @@ REGION = "us-east-1"
 
 @dataclass
 class World:
-    """What exists, what was called, and what is to fail.
+    """The fake resources: those that exist, the calls that were made, and the faults to raise.
 
     Args:
         existing: properties by physical id.

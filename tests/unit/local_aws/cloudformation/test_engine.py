@@ -70,7 +70,7 @@ def test_no_two_events_share_a_time(engine: Engine) -> None:
 
 @pytest.mark.parametrize("broken", ["Store", "Model", "Endpoint"])
 def test_failed_creation_removes_everything(engine: Engine, world: World, broken: str) -> None:
-    """Whichever resource fails, nothing is left and the reason names it."""
+    """If the creation of any resource fails, all resources are deleted, and the reason names the failed one."""
     world.faults["create", broken] = "no more room"
     stack = create(engine, CHAIN)
     assert stack.status == "ROLLBACK_COMPLETE"
@@ -112,7 +112,7 @@ def test_failed_creation_may_delete_the_stack(engine: Engine, world: World) -> N
 
 
 def test_failed_rollback_says_so_and_can_be_deleted(engine: Engine, world: World) -> None:
-    """What cannot be taken back is named, and a later deletion takes it."""
+    """A resource that cannot be rolled back is named, and a later deletion of the stack deletes it."""
     world.faults = {("create", "Endpoint"): "x", ("delete", "Model"): "in use"}
     stack = create(engine, CHAIN)
     assert stack.status == "ROLLBACK_FAILED"
@@ -151,7 +151,7 @@ def test_new_physical_id_replaces_and_cleans_up_in_reverse(engine: Engine, world
 @pytest.mark.parametrize("broken", [("update", "Store"), ("create", "Model"), ("update", "Endpoint")])
 @pytest.mark.parametrize("half", [False, True])
 def test_failed_update_returns_to_what_was(engine: Engine, world: World, broken: tuple[str, str], half: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Whichever step fails, the old resources are there again, unreplaced, and the new ones are gone."""
+    """If any step of an update fails, the old resources exist unreplaced, and the new ones are deleted."""
     create(engine, CHAIN)
     before = {name: dict(properties) for name, properties in world.existing.items()}
     stack = get_stack(engine.context, "s")
@@ -234,7 +234,7 @@ def test_failed_update_that_was_kept_is_set_right_by_the_old_template(engine: En
 
 
 def test_removed_and_added_resources(engine: Engine, world: World) -> None:
-    """What the new template lacks goes in the clean-up; what a failed update added goes in its rollback."""
+    """A resource missing in the new template is deleted at the end of the update, an added one in the rollback."""
     create(engine, {"A": thing(), "B": thing(depends_on=["A"])})
     assert update(engine, {"A": thing()}).status == "UPDATE_COMPLETE"
     assert set(world.existing) == {"A-1"}
@@ -297,7 +297,7 @@ def test_update_replace_policy(engine: Engine, world: World) -> None:
 
 
 def test_failed_deletion_can_be_tried_again(engine: Engine, world: World) -> None:
-    """What could be deleted is gone, the rest is named; the second try ends it, or leaves what it is told to."""
+    """A failed deletion names the remaining resources; a second one deletes or, as requested, retains them."""
     create(engine, {"A": thing(), "B": thing(depends_on=["A"]), "C": thing()})
     world.faults["delete", "A"] = "The bucket you tried to delete is not empty"
     stack = delete(engine)

@@ -107,7 +107,7 @@ def test_conditions() -> None:
     ],
 )
 def test_wrong_expression_is_refused_by_name(expression: Any, about: str) -> None:
-    """What cannot be resolved names the function or the missing thing."""
+    """The error of an expression that cannot be resolved names the function or the missing name."""
     with faulted("ValidationError", 400, about):
         make_resolver().resolve(expression)
 

@@ -18,7 +18,7 @@ NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
 
 
 def specification(model: str) -> dict[str, Any]:
-    """What a component of one model runs."""
+    """Return the specification of an inference component with one model."""
     return {"ModelName": model, "ComputeResourceRequirements": NEEDS}
 
 

@@ -1,4 +1,4 @@
-"""Where templates come from."""
+"""The sources of templates: a request body or an object in S3."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_kind_of_s3_url_is_read(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["https://example.com/bucket/key", "http://127.0.0.1:4566/bucket", "nothing"])
 def test_other_url_is_refused(url: str) -> None:
-    """What is no object of S3 is refused with the URL."""
+    """A template URL outside S3 is rejected with the URL in the message."""
     with faulted("ValidationError", 400, "TemplateURL"):
         s3_location(url)
 

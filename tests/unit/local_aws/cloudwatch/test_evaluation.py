@@ -73,6 +73,6 @@ def test_missing_data_count_only_after_older_data_have_run_out() -> None:
     ],
 )
 def test_comparisons(comparison: str, expected: list[bool]) -> None:
-    """Which side breaches, and whether the threshold itself does."""
+    """Each comparison operator breaches on its own side of the threshold, and two of them at the threshold itself."""
     rule = Rule(comparison=comparison, threshold=1, periods=1, to_alarm=1, missing="missing")
     assert [rule.breaches(value) for value in (0, 1, 2)] == expected

@@ -103,7 +103,7 @@ CONTAINER = st.fixed_dictionaries({}, optional={"Image": JSON, "Environment": JS
 )
 @settings(max_examples=150, deadline=None)
 def test_no_json_value_breaks_the_checks(request_body: dict[str, Any]) -> None:
-    """Whatever a request holds, it passes or is refused with one of the service's errors."""
+    """Any JSON value in a request passes or gets one of the service's errors."""
     with contextlib.suppress(ServiceFault):
         check("CreateModel", request_body)
 
@@ -133,7 +133,7 @@ def test_a_boolean_is_no_number() -> None:
 
 
 def test_an_unknown_operation_is_refused() -> None:
-    """What SageMaker does not have is named."""
+    """The error for an operation that SageMaker lacks names the operation."""
     with faulted("UnknownOperationException", 400, "MakeCoffee"):
         check("MakeCoffee", {})
 

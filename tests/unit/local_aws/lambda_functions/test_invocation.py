@@ -167,7 +167,7 @@ def test_much_output_does_not_block(tmp_path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
+    """Return True if a process runs; an ended process that waits for its parent does not run."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -39,7 +39,7 @@ def test_one_container_serves_the_models_of_one_archive(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(("model", "status"), [(None, 400), ("NLI", 404), ("../nli", 404)])
 def test_a_wrong_model_name_is_the_containers_error(cloud: Cloud, model: str | None, status: int) -> None:
-    """Which model a call means is between the caller and the container: its refusal comes as ModelError."""
+    """A wrong model_name gives the ModelError of the container, because SageMaker does not read the name."""
     cloud.serve_component()
     with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
         cloud.call_component(model)

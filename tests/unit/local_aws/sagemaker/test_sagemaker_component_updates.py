@@ -99,7 +99,7 @@ def test_an_update_without_room_for_both_is_taken_back(cloud: Cloud) -> None:
 
 
 def test_an_update_that_fails_half_way_is_taken_back(cloud: Cloud) -> None:
-    """When the second batch does not come up, the copies of the first are put back as they were."""
+    """If the second batch of new copies fails, the copies of the first batch are replaced by the old ones."""
     cloud.serve_component(copies=2, maximum=3)
     cloud.put_model("new.tar.gz", **{"mini/answer": "new"})
     cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/new.tar.gz")

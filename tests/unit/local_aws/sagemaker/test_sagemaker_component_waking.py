@@ -60,7 +60,7 @@ class Caller:
 
 
 def test_both_models_answer_by_name(cloud: Cloud) -> None:
-    """What the client sends is what the service takes, and the container finds the model."""
+    """SageMaker's emulation accepts the client's arguments, and the container finds each model by its name."""
     cloud.serve_component()
     caller = Caller(cloud)
 

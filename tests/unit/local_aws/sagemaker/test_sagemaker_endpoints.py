@@ -257,7 +257,7 @@ def test_quotas_are_those_of_the_account(make_cloud: Callable[..., Cloud], quota
 
 
 def test_a_dead_container_is_replaced(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """When a container dies its endpoint stays in service and answers again, with the models loaded anew."""
+    """If a container dies, its endpoint stays in service and answers again after the models are reloaded."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()

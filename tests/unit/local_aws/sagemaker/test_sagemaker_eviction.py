@@ -71,7 +71,7 @@ def test_a_call_makes_room_beside_its_model_by_idle_ones_only() -> None:
 
 @pytest.mark.process
 def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
-    """When the container has no memory left, the model whose last call is longest ago goes."""
+    """If a container has no memory left, the model with the oldest last call is unloaded."""
     for name in "abc":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.factory.room = 2
@@ -125,7 +125,7 @@ def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> No
 
 @pytest.mark.process
 def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud) -> None:
-    """When nothing is left to unload, the container's 507 reaches the caller."""
+    """If no model is left to unload, the caller gets the container's 507."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.factory.room = 0
     cloud.deploy()

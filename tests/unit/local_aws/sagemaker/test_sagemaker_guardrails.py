@@ -64,7 +64,7 @@ def update(cloud: Cloud, deployment: dict[str, Any]) -> None:
 
 
 def answers(cloud: Cloud, calls: int = 10) -> Counter[str]:
-    """Who answers so many calls."""
+    """Return the containers that answer this number of calls."""
     return Counter(cloud.invoke()["answer"] for _ in range(calls))
 
 

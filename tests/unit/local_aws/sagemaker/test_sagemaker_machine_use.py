@@ -1,4 +1,4 @@
-"""What instances report of the machine that they share."""
+"""The metrics of instances that share one machine."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_load_that_fails_is_a_model_error_and_can_be_mended(cloud: Cloud) -> N
 
 
 def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud) -> None:
-    """What cannot be unpacked is refused with bucket and key, leaves nothing on disk, and can be replaced."""
+    """The error of a corrupt archive names bucket and key, no file is left, and the archive can be replaced."""
     cloud.s3.put_object(Bucket="models", Key="p/a.tar.gz", Body=b"no archive")
     cloud.deploy()
     with faulted("ValidationError", 400, "Failed to extract model data(bucket: models"):

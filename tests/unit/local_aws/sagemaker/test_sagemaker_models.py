@@ -110,7 +110,7 @@ def test_the_role_must_exist_and_trust_sagemaker(cloud: Cloud) -> None:
 
 
 def test_pipelines_are_refused_by_name(cloud: Cloud) -> None:
-    """What the emulation does not have is said, not ignored."""
+    """A SageMaker model with a pipeline is rejected by name, because the emulator has no pipelines."""
     container = {"Image": f"{REGISTRY}/djl-inference:0.36.0-cpu-full"}
     with faulted("ValidationException", 400, "several containers"):
         cloud.sagemaker.create_model(ModelName="m", Containers=[container, container], ExecutionRoleArn=cloud.role)

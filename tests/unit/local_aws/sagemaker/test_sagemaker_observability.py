@@ -1,4 +1,4 @@
-"""What can be seen of endpoints: metrics, logs and the introspection route."""
+"""The metrics and logs of endpoints, and the introspection route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instances have for copies, and what a copy takes."""
+"""The resources that instances have for copies, and those that a copy takes."""
 
 from __future__ import annotations
 

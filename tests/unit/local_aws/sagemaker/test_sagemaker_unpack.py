@@ -64,7 +64,7 @@ def test_hostile_members_are_refused(tmp_path: Path, member: tarfile.TarInfo, re
 
 @pytest.mark.parametrize("kind", ["empty", "text", "cut short", "gzip of text", "broken inside"])
 def test_what_is_no_archive_is_refused(tmp_path: Path, kind: str, pack: Callable[[dict[str, str]], bytes]) -> None:
-    """Whatever is not a whole gzip-compressed tar is an ArchiveError, never another exception."""
+    """A file that is not a complete gzip-compressed tar raises ArchiveError, and never another exception."""
     whole = pack({"a": "x" * 100_000, "b": "y"})
     broken = bytearray(whole)
     broken[len(broken) // 2] ^= 0xFF

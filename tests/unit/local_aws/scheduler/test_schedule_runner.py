@@ -232,7 +232,7 @@ def test_other_targets_are_a_topic_and_the_api_of_scaling(watch: Watch) -> None:
 
 
 def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
-    """What came past CloudFormation's check is left alone, and the rest goes on."""
+    """An expression that the runner cannot read is skipped, and the other schedules run."""
     watch.put(a=schedule("in(5 minutes)"), b=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=9)
     assert len(watch.world.calls) == 1
@@ -263,7 +263,7 @@ def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> No
 
 
 def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever goes wrong while schedules are read or called is logged, and later schedules still come."""
+    """An exception while schedules are read or called is logged, and later schedules run."""
     watch.world.faults = 1
     watch.runner.start()
     try:
@@ -287,6 +287,6 @@ def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.L
     ],
 )
 def test_target_that_cannot_be_called_is_refused_beforehand(target: dict[str, Any], about: str) -> None:
-    """What Scheduler refuses, or nothing here acts out, fails the deploy and not the night."""
+    """A target that Scheduler rejects, or the emulator cannot call, fails at the deploy and not when it is due."""
     with faulted("ValidationException", 400, about):
         check_target(target)

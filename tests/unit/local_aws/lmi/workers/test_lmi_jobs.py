@@ -206,7 +206,7 @@ def test_a_cancelled_worker_gives_its_requests_back() -> None:
 
 
 def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
-    """When the woken worker is cancelled at that very moment, another one takes the request."""
+    """If a worker is cancelled at the moment of its wake-up, another worker takes the request."""
 
     async def scenario() -> list[Any]:
         queue = JobQueue()
