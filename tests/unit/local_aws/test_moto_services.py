@@ -132,6 +132,6 @@ def test_policy_that_is_refused_is_not_remembered() -> None:
 
 
 def test_text_that_is_no_policy_passes_unchanged() -> None:
-    """moto itself rejects a policy that is not JSON; a single statement need not be a list."""
+    """A policy that is not JSON is left for moto to reject; a single statement need not be a list."""
     assert without_conditional_denies(b"no json") == b"no json"
     assert json.loads(without_conditional_denies(json.dumps({"Statement": TLS_ONLY}).encode())) == {"Statement": []}
