@@ -100,7 +100,7 @@ def gemm_rate(device: str, dtype: torch.dtype) -> float:
     best, end = float("inf"), time.perf_counter() + GEMM_SECONDS
     while time.perf_counter() < end:
         started = time.perf_counter()
-        (left @ right).sum().item()  # waits for the device
+        (left @ right).sum().item()  # `item` waits until the device has computed
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
 

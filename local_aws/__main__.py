@@ -54,7 +54,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     """Return the server's settings; a catalog with faults raises CatalogError before the server starts."""
     catalog = options.catalog
     if catalog is not None:
-        from cohost.catalog_file import load_catalog  # needed only when a catalog is given
+        from cohost.catalog_file import load_catalog  # this module is needed only if a catalog is given
 
         load_catalog(catalog)
         catalog = catalog.resolve()

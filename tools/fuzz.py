@@ -83,7 +83,7 @@ def with_examples(paths: Sequence[Path]) -> list[str]:
 
 
 def _code_of_round(files: Sequence[str], seed: int, seconds: float) -> int:
-    # A separate process, so that a round does not share state with an earlier one.
+    # Each round has a process, so that it does not share state with an earlier round.
     child = multiprocessing.get_context("spawn").Process(target=_round, args=(files, seed, seconds))
     child.start()
     child.join()

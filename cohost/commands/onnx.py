@@ -57,7 +57,7 @@ def export_onnx(
 
 
 def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:
-    from cohost.designs.onnx.export import STEPS, export_model  # imports torch, which takes seconds
+    from cohost.designs.onnx.export import STEPS, export_model  # this module imports torch, which takes seconds
 
     columns = (
         SpinnerColumn(),

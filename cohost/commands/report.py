@@ -79,7 +79,7 @@ def compare(
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
     check_packages(("numpy",), "load")
-    from cohost.report.comparison import write_comparison  # a deploy machine has no numpy
+    from cohost.report.comparison import write_comparison  # only reports need numpy, which a deploy machine lacks
 
     written = write_comparison(results, out)
     if as_json:
@@ -233,7 +233,7 @@ def _locustfile() -> Path:
 
 def _write(results: list[Path], out: Path, *, metrics: bool) -> Written[Report]:
     check_packages(("numpy",), "load")
-    from cohost.report.page import write_report  # a deploy machine has no numpy
+    from cohost.report.page import write_report  # only reports need numpy, which a deploy machine lacks
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)
