@@ -29,7 +29,7 @@ OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"
 
 @dataclass(kw_only=True)
 class Journey:
-    """One deploy's life: the emulation it runs in, the catalog as it is now, and the cdk that acts on it."""
+    """The life of one deploy: the emulator in which it runs, its present catalog, and the cdk command."""
 
     server: LocalServer
     cdk: Cdk
@@ -83,7 +83,7 @@ class Journey:
         return [item["Key"].rpartition("/")[2] for item in page.get("Contents", [])]
 
     def all_keys(self, deployment: Deployment) -> list[str]:
-        """Every object below a deployment's prefix."""
+        """Return every key below the prefix of a deployment."""
         page = boto3.client("s3").list_objects_v2(Bucket=deployment.bucket, Prefix=deployment.prefix)
         return [item["Key"] for item in page.get("Contents", [])]
 
@@ -110,7 +110,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
 
 @pytest.fixture(autouse=True)
 def _stop_at_the_first_broken_step(request: pytest.FixtureRequest) -> None:
-    """In a file of steps each stands on the ones before it, so what follows a failed one tells nothing."""
+    """Skip the steps after a failed one in a file of steps, because each step needs the ones before it."""
     broken = getattr(request.module, "_broken_step", None)
     if broken and request.node.get_closest_marker("steps"):
         pytest.fail(f"an earlier step failed: {broken}")

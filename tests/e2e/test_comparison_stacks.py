@@ -62,7 +62,7 @@ def cdk(catalog: Path) -> Iterator[Cdk]:
 
 
 def test_designs_are_deployed_called_and_destroyed(catalog: Path, cdk: Cdk) -> None:
-    """One catalog, two designs: both answer the same calls by the same names, and are gone afterwards."""
+    """Both designs of one catalog answer the same calls by the same names, and are deleted afterwards."""
     run("export-onnx", "--catalog", str(catalog), "--hub", str(default_roots()[0]))
     cdk.bootstrap()
     cdk.run("deploy", *STACKS, "--require-approval", "never", catalog=catalog)

@@ -119,7 +119,7 @@ def test_readme_starts_deploys_calls_and_stops(workplace: Path) -> None:
     [pytest.param(page, id=page.stem, marks=() if page.stem in FEW else pytest.mark.exhaustive) for page in RUN],
 )
 def test_page_works_as_written(page: Path, workplace: Path, aws: Mapping[str, str]) -> None:
-    """Each command of a page does what the page says, in its order."""
+    """The commands of a page work in the order in which the page has them."""
     catalog = workplace / "model_configs" / "offline.yaml"
 
     type_in(page, workplace, {**aws, "COHOST_CATALOG": str(catalog)})

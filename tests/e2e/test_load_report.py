@@ -34,7 +34,7 @@ PLOTS = """[...document.querySelectorAll('.plot')].map(plot => ({
 
 
 def environment() -> dict[str, str]:
-    """This environment without what would lead a load test elsewhere, and with quick synths."""
+    """Return environment variables that lead a load test to no other target, and that make synths quick."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_", "AWS_"))}
     return {**own, **QUICK}
 
@@ -71,7 +71,7 @@ def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
 
 
 def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: Browser) -> None:
-    """One command against a target of known speed writes a table that is right, and plots that a browser draws.
+    """`cohost bench` against a target of known speed writes a correct table, and plots that a browser draws.
 
     The plots of a comparison of two such results are drawn too, at the width of a desk and of a phone.
     """
@@ -127,7 +127,7 @@ def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: B
     ],
 )
 def test_pages_of_forecasts_are_drawn(command: list[str], plots: list[str], tmp_path: Path, browser: Browser) -> None:
-    """In the same frame as the report, at the width of a desk and of a phone."""
+    """Pages of forecasts have the frame of the report, and fit the width of a desk and of a phone."""
     page = tmp_path / "page.html"
     catalog = ["--catalog", "model_configs/encoders.yaml", "--html", str(page)]
     subprocess.run([sys.executable, "-m", "cohost", *command, *catalog], check=True, cwd=ROOT, env=environment())

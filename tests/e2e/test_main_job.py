@@ -68,7 +68,7 @@ def test_deploy(journey: Journey) -> None:
 
 
 def test_every_model_answers(journey: Journey) -> None:
-    """Each model gives one result for each text, English and Korean."""
+    """Every model of the endpoint returns one result for each text, English and Korean."""
     client = journey.client()
 
     for name in ("mdeberta", "xlmr-large"):
@@ -164,7 +164,7 @@ def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
 
 
 def test_rollback_serves_the_kept_generation_and_back(journey: Journey) -> None:
-    """Without catalog or cdk the stored archives serve again; the same command returns to what was left."""
+    """`cohost rollback` serves stored archives without catalog or cdk, and a second call returns to the former ones."""
     live = journey.deployment()
     runner = CliRunner()
     stored = json.loads(runner.invoke(cli.app, ["rollback", "--list", "--json"], catch_exceptions=False).stdout)
@@ -234,7 +234,7 @@ def test_an_asset_over_5_mb_arrives_whole(journey: Journey) -> None:
 
 
 def test_destroy_leaves_nothing(journey: Journey) -> None:
-    """After `cdk destroy` there is no object, bucket, endpoint, model, config, function, role, log group or stack."""
+    """`cdk destroy` leaves no object, bucket, endpoint, model, config, function, role, log group or stack."""
     journey.cdk.destroy()
 
     assert find_leftovers(boto3.Session()) == {}

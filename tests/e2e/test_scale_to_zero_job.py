@@ -153,7 +153,7 @@ def test_locust_calls_by_the_catalog_s_name(job: ZeroJourney) -> None:
 
 
 def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None:
-    """Without a call for the catalog's idle minutes nothing is left that bills by the hour."""
+    """An endpoint without a call for `idle_minutes` has no copy and no instance that bills."""
     job.run_at(FAST)
     wait_for(lambda: job.copies() == 0, limit_s=120)
     wait_for(lambda: job.instances() == 0, limit_s=120)
@@ -178,7 +178,7 @@ def test_a_call_that_waits_is_answered_in_the_end(job: ZeroJourney) -> None:
 
 
 def test_a_changed_model_rolls_the_component(job: ZeroJourney) -> None:
-    """Another bundle under another address; the component keeps its name, and the other models their answers."""
+    """A changed model gives the component a bundle at a new address; names and the answers of other models stay."""
     before = job.deployment()
     job.catalog["models"]["again"] = dict(job.catalog["models"]["mdeberta"])
     del job.catalog["models"]["xlmr-large"]

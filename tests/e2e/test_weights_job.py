@@ -170,7 +170,7 @@ def test_every_model_answers_with_weights_from_s3(job: WeightsJourney) -> None:
 
 
 def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> None:
-    """Neither what the cdk synthesised and said, nor what S3, SageMaker and the logs hold, has it."""
+    """The token of the Hub is in no template, output of cdk, object in S3, description of SageMaker or log."""
     s3, deployment = boto3.client("s3"), job.deployment()
     sagemaker, logs = boto3.client("sagemaker"), boto3.client("logs")
     objects = [item["Key"] for item in s3.list_objects_v2(Bucket=deployment.bucket)["Contents"]]
@@ -186,7 +186,7 @@ def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> 
 
 
 def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: WeightsJourney) -> None:
-    """Other weights answer otherwise, and the old ones stay."""
+    """A new revision changes the answers of the model, and the old weights stay in the bucket."""
     before = job.deployment()
     weights = job.hub / TINY / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -235,4 +235,4 @@ class Silent:
         """A step begins."""
 
     def advance(self, count: int) -> None:
-        """It goes on."""
+        """Move the clock on."""

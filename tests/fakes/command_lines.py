@@ -34,7 +34,7 @@ def faults(text: str) -> list[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Each simple command of a shell text as its words, those in $(…) too."""
+    """Return each simple command of a shell text as a list of words, including commands in $(…)."""
     for line in text.replace("\\\n", " ").splitlines():
         for inner in re.findall(r"\$\(([^()]*)\)", line):
             yield from commands(inner)

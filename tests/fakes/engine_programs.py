@@ -107,7 +107,7 @@ class Programs:
 
     @property
     def calls(self) -> list[list[Any]]:
-        """Every call so far: [program, arguments, watched environment]."""
+        """Return every call so far: [program, arguments, watched environment]."""
         log = self.folder / "calls.jsonl"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -131,7 +131,7 @@ DOCKER: dict[str, Any] = {
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """No program on PATH but those that a test installs; no Hugging Face, Java or Python settings of the machine's."""
+    """Hide programs on PATH that no test installed, and the settings of Hugging Face, Java and Python."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("HF_TOKEN", "HF_HOME", "JAVA_HOME", "PYTHON_EXECUTABLE"):
         monkeypatch.delenv(name, raising=False)

@@ -68,7 +68,7 @@ class Session:
         return self
 
     def get_credentials(self) -> object:
-        """Some."""
+        """Return credentials, because boto3 needs some."""
         return object()
 
     def _check(self, operation: str) -> None:
@@ -190,7 +190,7 @@ class Body:
         self._content = content
 
     def read(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         return self._content
 
 

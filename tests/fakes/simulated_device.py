@@ -93,7 +93,7 @@ class SimulatedForward:
         self._lock = threading.Lock()
 
     def packs(self, _sequence: Any) -> bool:
-        """It does."""
+        """Return True, because this device packs texts."""
         return True
 
     def length_of(self, sequence: Any) -> int:

@@ -48,7 +48,7 @@ _REF_IS_ARN = {"AWS::SageMaker::Endpoint", "AWS::SageMaker::InferenceComponent",
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One request as IAM sees it."""
+    """One request with the facts that IAM decides by."""
 
     action: str
     resource: str
@@ -86,7 +86,7 @@ class Policies:
         return {key: self.resolve(item) for key, item in value.items()}
 
     def roles(self) -> dict[str, str]:
-        """Each role of the template, and the service that it is for."""
+        """Return each role of the template, and the service that may assume the role."""
         return {
             logical_id: next(
                 str(self.resolve(statement["Principal"]["Service"]))
@@ -96,7 +96,7 @@ class Policies:
         }
 
     def statements(self, role: str) -> list[dict[str, Any]]:
-        """Every statement of a role's own policies; there are no managed ones."""
+        """Return every statement of a role's inline policies; the stack has no managed policies."""
         properties = self._resources[role]["Properties"]
         assert not {"ManagedPolicyArns", "PermissionsBoundary"} & properties.keys(), role
         documents = [policy["PolicyDocument"] for policy in properties.get("Policies", [])]

@@ -68,7 +68,7 @@ def test_update_keeps_the_number_of_instances_that_scaling_chose() -> None:
 
 
 def test_nothing_scales_unless_asked(product: dict[str, Any]) -> None:
-    """Without a scaling section there is neither target nor policy, and the number is the catalog's on every update."""
+    """A catalog without `scaling` has no scaling target or policy, and each update sets its instance count."""
     assert resources(product, TARGET) == {}
     assert resources(product, POLICY) == {}
     assert "RetainAllVariantProperties" not in only(product, ENDPOINT)[1]["Properties"]

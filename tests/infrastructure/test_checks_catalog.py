@@ -47,17 +47,17 @@ def found(*, region: str = "us-east-1", **catalog: Any) -> dict[str, Misfit]:
 
 
 def workers(count: int) -> dict[str, int]:
-    """So many workers."""
+    """Return the settings for up to `count` workers."""
     return {"minWorkers": 1, "maxWorkers": count}
 
 
 def test_product_raises_nothing() -> None:
-    """Three pinned models that fit, on a type with a known price."""
+    """Three pinned models that fit an instance type with a known price cause no error and no warning."""
     assert found(models={"a": XLMR, "b": MDEBERTA, "c": MINILM}) == {}
 
 
 def test_three_models_times_four_workers_on_sixteen_gigabytes() -> None:
-    """Each fits, together they do not: a warning for the GPU and one for the host, each with figures and a change."""
+    """Models that fit alone but not together give a warning for the GPU and one for the host, each with a change."""
     models = {name: entry | {"gpu": workers(4)} for name, entry in (("a", XLMR), ("b", MDEBERTA), ("c", MINILM))}
     misfits = found(models=models, endpoint={"instance_type": "ml.g4dn.xlarge"})
     assert set(misfits) == {"gpu-memory", "host-memory"}
@@ -66,7 +66,7 @@ def test_three_models_times_four_workers_on_sixteen_gigabytes() -> None:
 
 
 def test_one_model_that_can_never_fit_is_an_error() -> None:
-    """Two workers with batches of 512 x 512 tokens do not fit any way SageMaker unloads others."""
+    """A model that does not fit even if SageMaker unloads all others is an error."""
     misfits = found(models={"a": MDEBERTA | {"gpu": workers(2), "batch_size": 512}})
     assert misfits["model-memory"].level == "error"
     assert "; allowed: 22,589 MiB; fix: models.a.batch_size: 128" in misfits["model-memory"].message
@@ -124,7 +124,7 @@ def test_too_small_a_requirement_is_told() -> None:
     ],
 )
 def test_workers_on_a_cpu(models: dict[str, Any], names: set[str]) -> None:
-    """On a CPU the number of workers has to be stated (a batched model's always is), and not pass that of vCPUs."""
+    """On a CPU a stock model must state its number of workers, and no model may have more workers than vCPUs."""
     assert set(found(models=models, endpoint=CPU)) - {"host-memory", "memory-tight"} == names
 
 
@@ -153,7 +153,7 @@ def test_unknown_price_is_told() -> None:
 
 
 def test_old_price_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 180 days the price is called old."""
+    """A price list causes a warning when it is older than 180 days."""
     monkeypatch.setattr(fit_catalog, "today", lambda: dt.date(2027, 6, 1))
     assert "2026-08-07, over 180 days old" in found(models={"a": MINILM})["price-old"].message
 
@@ -204,7 +204,7 @@ def test_error_carries_its_id() -> None:
     ],
 )
 def test_concurrency_of_a_multi_model_endpoint_is_unverified(topology: str, metric: str, warned: set[str]) -> None:
-    """Without values of its metric an endpoint neither grows nor shrinks, which nobody notices before it matters."""
+    """The concurrency metric of a multi-model endpoint gives a warning: without values the endpoint would not scale."""
     scaling = {"min": 1, "max": 2, "metric": metric, "target": 8}
     assert (
         found(models={"a": MINILM}, endpoint={"topology": topology}, scaling=scaling).keys() & {"scaling-metric"}

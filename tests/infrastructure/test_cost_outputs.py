@@ -35,7 +35,7 @@ def test_each_cost_says_where_it_is_from(product: dict[str, Any]) -> None:
 
 
 def test_more_instances_cost_more() -> None:
-    """Three instances cost three times as much an hour."""
+    """Three instances cost three times as much per hour as one."""
     template = template_of(make_stack(make_catalog(endpoint={"initial_instance_count": 3})))
     assert costs_of(template)["CostPerHourUsd"] == "4.224"
     assert costs_of(template)["CostPerMonthUsd"] == "3083.52"
@@ -93,7 +93,7 @@ def test_budget_counts_the_stacks_tags_and_mails(tmp_path: Path) -> None:
 
 
 def test_budget_without_tags_counts_the_service() -> None:
-    """Without tags there is nothing to tell this stack's spend by, so all of SageMaker counts."""
+    """A budget without cost allocation tags counts all of SageMaker, because this stack's part is not known."""
     catalog = make_catalog(tags={}).model_copy(update={"budget": Budget(monthly_usd=10.0, email="a@example.com")})
     _, budget = only(template_of(make_stack(catalog)), "AWS::Budgets::Budget")
     assert budget["Properties"]["Budget"]["CostFilters"] == {"Service": ["Amazon SageMaker"]}

@@ -126,7 +126,7 @@ def test_changed_model_leaves_model_and_endpoint_alone(exported: Catalog, tmp_pa
 
 
 def test_model_that_is_not_exported_stops(exported: Catalog, tmp_path: Path) -> None:
-    """Nothing is synthesised without the archive, and the message is the command to run."""
+    """A synth without the ONNX archive fails with an error that has the command to run."""
     note_file(tmp_path, "mini").unlink()
     with refused("export-missing", kind=OnnxError):
         make_stack(exported)

@@ -95,13 +95,13 @@ def app_folder(assembly: Any) -> Path:
 
 
 def templates(folder: Path) -> dict[str, Any]:
-    """Each stack's template."""
+    """Return the template of each stack by its name."""
     files = folder.glob("*.template.json")
     return {file.name.removesuffix(".template.json"): json.loads(file.read_text()) for file in files}
 
 
 def test_an_example_passes_every_check(example: tuple[Catalog, Path, list[str]]) -> None:
-    """No finding of cdk-nag, and nothing that our own checks doubt, but for prices that nobody published."""
+    """Each example passes cdk-nag and the project's checks, except for prices that AWS does not publish."""
     _, folder, told = example
     assert json.loads((folder / "validation-report.json").read_text())["pluginReports"] == []
     assert [message for message in told if "price-unknown" not in message] == []
@@ -144,7 +144,7 @@ def test_every_model_of_an_example_is_pinned_and_planned(path: Path) -> None:
 
 
 def test_a_model_has_one_revision_and_one_profile_in_all_examples() -> None:
-    """Two catalogs that disagree on a model are a slip."""
+    """All examples with the same model agree on its revision and its profile."""
     known: dict[str, Any] = {}
     for path in (*EXAMPLES, PRODUCT):
         for model_id, profile in load_profiles(profiles_path(path)).items():

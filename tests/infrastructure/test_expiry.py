@@ -52,7 +52,7 @@ def allowed(template: dict[str, Any]) -> set[str]:
 
 
 def test_no_end_unless_the_catalog_states_one(product: dict[str, Any]) -> None:
-    """Without `expires` there is no schedule, and no output that promises one."""
+    """A catalog without `expires` has no schedule and no output about an expiry."""
     assert resources(product, SCHEDULE) == {}
     assert "EndOfLife" not in product["Outputs"]
 
@@ -77,7 +77,7 @@ def test_length_is_counted_by_who_deploys() -> None:
 
 
 def test_end_deletes_the_endpoint_and_nothing_else() -> None:
-    """One call, which is tried again for a day while the endpoint is being updated; the other one is the notice."""
+    """The expiry makes one call, retried for a day while the endpoint is being updated, and sends one notice."""
     template = synthesised("2026-12-31")
     found = schedules(template)
     assert set(found) == {"deleteEndpoint", "topic"}
@@ -138,7 +138,7 @@ def test_topic_with_a_key_can_be_told_too() -> None:
 
 
 def test_schedules_come_after_what_they_end() -> None:
-    """They are made last and go first, so that none ever names what is not there."""
+    """Schedules are created after their endpoint and deleted before it, so none names a missing endpoint."""
     template = synthesised("2026-12-31")
     endpoint, _ = only(template, "AWS::SageMaker::Endpoint")
     assert all(waits_for(template, name, endpoint) for name in resources(template, SCHEDULE))
@@ -200,7 +200,7 @@ def test_command_finds_everything_in_one_output() -> None:
 
 @pytest.mark.parametrize(("expires", "errors"), [("2020-01-01", 1), ("2026-12-31", 0), ("8h", 0)])
 def test_moment_that_is_past_stops_the_deploy(expires: str, errors: int) -> None:
-    """Nothing would end such an endpoint; the tests' clock says 2026-11-30."""
+    """An expiry in the past fails the deploy, because no schedule would end the endpoint."""
     stack = make_stack(with_end(expires))
     texts = [one.data for one in stack.node.metadata if one.type == "aws:cdk:error"]
     assert len([text for text in texts if "lmi-cohost:expires-past" in str(text)]) == errors

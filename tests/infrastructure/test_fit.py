@@ -65,7 +65,7 @@ def test_fitting_settings_raise_nothing(endpoint: dict[str, Any]) -> None:
     ],
 )
 def test_misfits_are_found(endpoint: dict[str, Any], misfit: tuple[str, str]) -> None:
-    """Each pair that cannot or may not work is told: errors stop the deploy, warnings do not."""
+    """Each pair of settings that cannot work is an error, and each pair that may not work is a warning."""
     assert misfit in told(**endpoint)
 
 

@@ -38,7 +38,7 @@ def found(*, endpoint: dict[str, Any] | None = None, models: dict[str, Any] | No
 
 
 def of_four_workers() -> dict[str, Any]:
-    """Three models that fit one by one on a T4, and not all at once."""
+    """Return three models that fit a T4 one by one, but not all at once."""
     return {name: entry | {"gpu": {"minWorkers": 1, "maxWorkers": 4}} for name, entry in THREE.items()}
 
 
@@ -112,14 +112,14 @@ def test_variable_that_changes_the_start_up_is_an_error(variable: str, value: st
 
 
 def test_start_up_settings_may_be_stated_as_they_are() -> None:
-    """Saying what is so anyway is no fault."""
+    """A start-up variable with the value that it has anyway is accepted."""
     environment = {"SERVING_LOAD_MODELS": "ALL", "SERVING_WAIT_MODEL_LOADING": "True", "OMP_NUM_THREADS": "1"}
 
     assert found(endpoint={"environment": environment}) == []
 
 
 def test_archive_that_could_not_start_is_an_error_at_synth() -> None:
-    """The same checks as those of the function that publishes, before anything is deployed."""
+    """Synth applies the checks of the publishing function, before a resource is deployed."""
     models = THREE | {"c": MINILM | {"properties": {"option.load_in_8bit": "maybe"}}}
 
     [misfit] = found(models=models)
@@ -130,7 +130,7 @@ def test_archive_that_could_not_start_is_an_error_at_synth() -> None:
 
 
 def test_same_settings_are_no_error_on_a_multi_model_endpoint() -> None:
-    """There a model that fails harms itself alone."""
+    """On a multi-model endpoint the settings are accepted, because a model that fails there harms no other."""
     catalog = make_catalog(
         endpoint={"environment": {"SERVING_WAIT_MODEL_LOADING": "false"}},
         models=THREE | {"c": MINILM | {"tensor_parallel_degree": 2, "properties": {"option.load_in_8bit": "maybe"}}},
@@ -152,7 +152,7 @@ def test_table_of_multi_model_types_is_for_multi_model_endpoints_only(topology: 
 
 @pytest.mark.parametrize("name", ["examples/scale-to-zero", "offline-scale-to-zero"])
 def test_shipped_catalogs_that_scale_to_zero_raise_nothing(name: str) -> None:
-    """Each loads, is checked with the profiles of its sister, and needs no more reasons than it states."""
+    """Each scale-to-zero catalog of the project passes the checks with the reasons that it states."""
     path = ROOT / "model_configs" / f"{name}.yaml"
     catalog = load_catalog(path).catalog
     image = parse_image(catalog.endpoint.image)

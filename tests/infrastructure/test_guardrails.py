@@ -23,7 +23,7 @@ def config_of(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_no_guardrails_unless_the_catalog_asks(product: dict[str, Any]) -> None:
-    """Without `deployment` SageMaker updates as it does by itself: blue/green, all at once, nothing watched."""
+    """A catalog without `deployment` leaves out DeploymentConfig, so SageMaker updates blue/green and all at once."""
     assert "DeploymentConfig" not in only(product, "AWS::SageMaker::Endpoint")[1]["Properties"]
 
 

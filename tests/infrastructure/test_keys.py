@@ -116,7 +116,7 @@ def test_key_is_named_by_its_arn(key: str) -> None:
 
 
 def test_number_of_kept_generations_reaches_the_function(product: dict[str, Any]) -> None:
-    """Two stay by default, and the catalog's own number goes to the function; none is said by nothing."""
+    """The function keeps two generations by default, or the number that the catalog states."""
 
     def kept(**storage: Any) -> object:
         _, store = only(template_of(make_stack(make_catalog(storage=storage))), "Custom::LmiModelStore")

@@ -112,7 +112,7 @@ def test_no_action_is_allowed_or_denied_by_service_wildcard(product: dict[str, A
 
 
 def test_template_holds_no_secret(product: dict[str, Any]) -> None:
-    """No token, secret or password is deployed, nor asked for."""
+    """The template contains no token, secret or password, and has no parameter for one."""
     text = json.dumps(product)
     for name in NAMES_OF_RIGHTS:
         text = text.replace(name, "")
@@ -120,13 +120,13 @@ def test_template_holds_no_secret(product: dict[str, Any]) -> None:
 
 
 def test_template_asks_nothing_of_the_account_but_its_bootstrap(product: dict[str, Any]) -> None:
-    """No parameter to fill in, and no metadata resource that reports home."""
+    """The template has no parameter to fill in, and no metadata resource that reports usage to AWS."""
     assert set(product["Parameters"]) == {"BootstrapVersion"}
     assert "CDKMetadata" not in product["Resources"]
 
 
 def test_another_instance_type_keeps_the_endpoint_and_its_name() -> None:
-    """Only the configuration changes, which has no name of ours, so its successor can exist beside it."""
+    """Another instance type replaces only the endpoint config, whose name CloudFormation generates."""
     # GIVEN
     before = template_of(make_stack(make_catalog()))
     # WHEN
@@ -179,13 +179,13 @@ def test_region_decides_registry_and_partition() -> None:
 
 
 def test_unknown_region_stops() -> None:
-    """Nothing is synthesised for a region without a known registry, and the message says what to do."""
+    """A region without a known image registry fails the synth with a message that names the fix."""
     with refused("region-unknown", "region", kind=ImageError):
         make_stack(make_catalog(), region="eu-central-9")
 
 
 def test_unknown_region_is_open_to_ones_own_image() -> None:
-    """With a full URI no table is asked."""
+    """A full image URI is accepted in a region without a known registry."""
     uri = "123456789012.dkr.ecr.eu-central-9.amazonaws.com/lmi:1"
     template = template_of(make_stack(make_catalog(endpoint={"image_uri": uri}), region="eu-central-9"))
     _, model = only(template, "AWS::SageMaker::Model")

@@ -31,7 +31,7 @@ def function_of(template: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def errors_of(construct: cdk.Stack) -> list[str]:
-    """Every error annotation in a stack."""
+    """Return every error annotation of a stack."""
     return [
         entry.data
         for node in construct.node.find_all()
@@ -131,7 +131,7 @@ def test_function_log_goes_with_the_stack(product: dict[str, Any]) -> None:
 
 
 def test_function_may_touch_its_prefix_only(product: dict[str, Any]) -> None:
-    """No right on another key, another bucket, or on the bucket itself but listing below the prefix."""
+    """The function has no right on other keys or buckets, and may only list the bucket below its prefix."""
     # GIVEN
     _, function = function_of(product)
     bucket_id, _ = only(product, "AWS::S3::Bucket")

@@ -63,7 +63,7 @@ def test_idle_means_an_instance_that_nobody_called(product: dict[str, Any]) -> N
 
 
 def test_model_that_answers_nothing_but_4xx_is_told_of_without_being_asked(product: dict[str, Any]) -> None:
-    """More than a tenth of the calls, three times five minutes on end; a bad caller of some minutes is no fault."""
+    """An alarm fires if over a tenth of the calls gets 4xx for three periods of five minutes on end."""
     refused = alarms_of(product)["client_errors_percent"]
     metric = (refused["Namespace"], refused["MetricName"], refused["Statistic"], refused["Period"])
     assert metric == ("AWS/SageMaker", "Invocation4XXErrors", "Average", 300)
@@ -135,7 +135,7 @@ def test_machine_without_a_gpu_has_no_alarm_of_its_memory() -> None:
 
 
 def test_topic_takes_alarms_of_this_account_and_nothing_without_tls() -> None:
-    """With a policy of its own a topic has no other: alarms have to be let in by name."""
+    """The topic's own policy lets CloudWatch alarms publish, because it replaces the default policy."""
     _, policy = only(synthesised(), "AWS::SNS::TopicPolicy")
     deny, allow = policy["Properties"]["PolicyDocument"]["Statement"]
     assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
@@ -171,7 +171,7 @@ def test_dashboard_shows_all_that_was_promised() -> None:
 
 
 def test_component_is_watched_by_its_own_metrics() -> None:
-    """With scale-to-zero, calls are the component's and instances the endpoint's; models are loaded all the time."""
+    """With scale-to-zero the alarms read the component's metrics of calls and the endpoint's metrics of instances."""
     catalog = make_catalog(endpoint={"topology": "scale-to-zero"})
     template = template_of(make_stack(catalog.model_copy(update={"monitoring": Monitoring()})))
     found = alarms_of(template)

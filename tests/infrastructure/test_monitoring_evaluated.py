@@ -67,7 +67,7 @@ def story(idle: dict[str, Any], *hours: str) -> list[str]:
 
 
 def test_endpoint_that_nobody_ever_called_is_told_of(idle: dict[str, Any]) -> None:
-    """No call means no metric of calls at all; the alarm goes off after its hours and not before."""
+    """The idle alarm of an endpoint without any call fires after its hours, and not before."""
     assert "ALARM" not in story(idle, *["idle"] * (HOURS - 1))
     assert story(idle, *["idle"] * (HOURS + 2)).count("ALARM") == 1
 

@@ -88,7 +88,7 @@ def test_variant_carries_the_catalogs_settings() -> None:
     ],
 )
 def test_host_image_follows_the_container_image(endpoint: dict[str, Any], version: str | None) -> None:
-    """By default the driver fits the image's CUDA; the catalog can name another or leave it to SageMaker."""
+    """The host's driver fits the image's CUDA by default; the catalog can name another host image."""
     assert variant_of(template_of(make_stack(make_catalog(endpoint=endpoint)))).get("InferenceAmiVersion") == version
 
 
@@ -138,7 +138,7 @@ def test_grant_invoke_allows_this_endpoint_alone() -> None:
 
 
 def test_metrics_carry_endpoint_and_variant() -> None:
-    """No stack writes a namespace or a dimension by hand."""
+    """The metrics of the construct have its endpoint and variant as dimensions."""
     endpoint = make_stack(make_catalog()).endpoint
 
     def told(metric: cloudwatch.Metric) -> tuple[str, str, str]:

@@ -67,7 +67,7 @@ def test_components_are_placed_by_the_endpoint_configuration() -> None:
 
 @pytest.mark.parametrize("way", [{"s3_endpoint": "given"}, {"route_tables": ["rtb-0a1b2c3d"]}, {"internet": True}])
 def test_weights_in_s3_need_a_way_to_s3(way: dict[str, Any]) -> None:
-    """Either kind of endpoint, or a way to everywhere."""
+    """A VPC without an S3 endpoint, route tables or internet access is rejected if weights are in S3."""
     assert found({**VPC, **way}) == {}
     assert "fix: network.route_tables with the subnets' route tables" in found(VPC)["network-s3"]
 
@@ -112,7 +112,7 @@ def test_weights_in_archives_need_an_archive_a_model() -> None:
 
 
 def test_refusal_stops_the_synth() -> None:
-    """It is an error of the stack, with its id, not a word in a log."""
+    """A rejected network fails the synth with an error annotation that has an id."""
     stack = make_stack(catalog({**VPC, "s3_endpoint": "given"}, mini=HUB))
     with pytest.raises(RuntimeError, match=r"ERROR network\.vpc: .*\[lmi-cohost:network-hub\]"):
         template_of(stack)

@@ -111,7 +111,7 @@ def on(action: str, resource: str, **context: str) -> Request:
 
 
 def refused(design: str, who: str, wanted: list[Request]) -> list[Request]:
-    """Those of the requests that the role may not make."""
+    """Return those of the requests that the role may not make."""
     return [one for one in wanted if not policies(design).allows(who, one)]
 
 
@@ -130,7 +130,7 @@ class Life:
         patch.setattr(reply, "_put", lambda _url, body: self._answers.append(json.loads(body)))
 
     def run(self) -> None:
-        """Every kind of event, and an update that goes back to a generation by its name."""
+        """Send every kind of event, and an update that returns to a named generation."""
         first = self._send("Create", self._with("1"))
         second = self._send("Update", self._with("2"), PhysicalResourceId=first, OldResourceProperties=self._with("1"))
         self._send("Delete", self._with("1"), PhysicalResourceId=first)
@@ -204,7 +204,7 @@ def test_function_may_make_each_call_that_it_makes(design: str, live: Callable[[
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_function_may_do_nothing_else(design: str) -> None:
-    """Neither another prefix nor another bucket, no setting of the bucket, no weights, nothing of SageMaker or IAM."""
+    """The publishing function has no right on other prefixes and buckets, weights, SageMaker or IAM."""
     bucket, arn = archives(design), f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:endpoint/lmi"
     forbidden = [
         s3("PutObject", bucket, "other/x"),
@@ -383,7 +383,7 @@ def test_updates_with_guardrails_may_read_the_alarms_that_take_them_back() -> No
 
 @pytest.mark.parametrize("design", ["expiry", "expiry-scaled", "expiry-zero", "expiry-key"])
 def test_schedules_may_end_their_endpoint_and_nothing_else(design: str) -> None:
-    """Each target of each schedule is allowed; another endpoint, another call and another topic are not."""
+    """The schedules' role may make the call of each target, but no call to another endpoint or topic."""
     found = scheduled(design)
     assert sum(map(len, found.values())) == len(resources(template(design), "AWS::Scheduler::Schedule")) > 1
     start = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}"
@@ -408,7 +408,7 @@ def test_schedules_may_end_their_endpoint_and_nothing_else(design: str) -> None:
 
 @pytest.mark.parametrize("design", ["expiry", "expiry-zero"])
 def test_function_that_reads_the_clock_may_only_write_its_log(design: str) -> None:
-    """It calls nothing, so it may call nothing."""
+    """The function that computes the moment of expiry may only write its log."""
     [clock] = [name for name in policies(design).roles() if "EndOfLife" in name or "Moment" in name]
     assert {action for statement in policies(design).statements(clock) for action in statement["Action"]} == {
         "logs:CreateLogStream",

@@ -80,7 +80,7 @@ def test_variant_has_no_model_and_instances_that_follow_the_copies(zero: dict[st
 
 
 def test_configuration_carries_the_role(zero: dict[str, Any]) -> None:
-    """Without models in the variants, the role of the components' containers stands here."""
+    """The endpoint config has the role of the components' containers, because its variants have no models."""
     _, model = only(zero, "AWS::SageMaker::Model")
     role = properties(zero, "AWS::SageMaker::EndpointConfig")["ExecutionRoleArn"]
     assert role == model["Properties"]["ExecutionRoleArn"]
@@ -161,7 +161,7 @@ def test_several_copies_are_replaced_a_few_at_a_time(most: int, percent: int) ->
 
 
 def test_component_without_a_gpu_takes_most_of_the_cores() -> None:
-    """Each copy has a CPU instance of its own, and asks for no accelerator that is not there."""
+    """A component without a GPU requests most cores of an instance and no accelerator, so copies do not share one."""
     cpu = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.c7i.xlarge"}
     component = properties(template_of(make_stack(catalog_of(**cpu))), COMPONENT)
     assert component["Specification"]["ComputeResourceRequirements"] == {
@@ -195,7 +195,7 @@ def test_instances_have_room_for_all_copies_of_bounds_and_schedule(
 
 
 def test_target_is_the_components_number_of_copies(zero: dict[str, Any]) -> None:
-    """From none to the catalog's maximum."""
+    """The scaling target is the component's number of copies, from 0 to the catalog's maximum."""
     found = properties(zero, TARGET)
     assert found == {
         "ServiceNamespace": "sagemaker",
@@ -234,7 +234,7 @@ def test_tracking_follows_the_catalogs_metric(metric: str, target: float, predef
 
 
 def test_wake_policy_adds_a_copy(zero: dict[str, Any]) -> None:
-    """One step of one copy; a smallest change (MinAdjustmentMagnitude) is for percentages only."""
+    """The wake policy adds one copy, without MinAdjustmentMagnitude, which is only for percentages."""
     target_id, _ = only(zero, TARGET)
     _, wake = policies(zero)["wake"]
     assert wake == {
@@ -268,7 +268,7 @@ def test_wake_alarm_goes_off_at_the_first_refused_call(zero: dict[str, Any]) -> 
 
 
 def test_idle_time_ends_the_copies(zero: dict[str, Any]) -> None:
-    """After so many minutes in which no copy had a call, the number is the minimum; no values are no idleness."""
+    """The copies go to the minimum after `idle_minutes` without a call; missing metric values do not count as idle."""
     _, alarm = alarm_of(zero, "idle")
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("ConcurrentRequestsPerCopy", "Maximum", 0)
     assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (60, 20, 20)
@@ -289,7 +289,7 @@ def test_idle_time_of_one_copy_replaces_trackings_own(zero: dict[str, Any]) -> N
 
 
 def test_without_an_idle_time_tracking_scales_in() -> None:
-    """No idle policy, and target tracking goes down to the minimum by itself."""
+    """A catalog without `idle_minutes` has no idle policy, and target tracking scales in to the minimum."""
     template = template_of(make_stack(catalog_of()))
     assert set(policies(template)) == {"tracking", "wake"}
     _, tracking = policies(template)["tracking"]
@@ -297,7 +297,7 @@ def test_without_an_idle_time_tracking_scales_in() -> None:
 
 
 def test_idle_time_goes_down_to_the_minimum() -> None:
-    """With a minimum of its own the component keeps that many copies."""
+    """A component with a minimum above 0 keeps that number of copies after the idle time."""
     template = template_of(make_stack(catalog_of(scaling={"min": 1, "max": 3, "idle_minutes": 5})))
     [step] = policies(template)["idle"][1]["StepScalingPolicyConfiguration"]["StepAdjustments"]
     assert step["ScalingAdjustment"] == 1
@@ -339,7 +339,7 @@ def test_what_scales_goes_before_what_is_scaled(zero: dict[str, Any]) -> None:
 
 
 def test_component_waits_for_rights_and_log_groups(zero: dict[str, Any]) -> None:
-    """Its container may read, pull and log from its first second on, and both groups have a retention."""
+    """The component is created after its role has its rights, and both of its log groups have a retention."""
     component_id, _ = only(zero, COMPONENT)
     groups = {
         group["Properties"].get("LogGroupName"): (name, group)
@@ -388,7 +388,7 @@ def test_other_models_change_the_component_alone() -> None:
 
 
 def test_topologies_share_the_endpoints_identity() -> None:
-    """So another topology under the same name is an update that SageMaker refuses, and no deletion of what serves."""
+    """Another topology under the same name is an update that SageMaker rejects, and not a deletion of the endpoint."""
     multi, zero = template_of(make_stack(make_catalog())), template_of(make_stack(catalog_of()))
     for kind in ("AWS::SageMaker::Endpoint", "AWS::SageMaker::EndpointConfig", "AWS::SageMaker::Model"):
         assert only(multi, kind)[0] == only(zero, kind)[0]

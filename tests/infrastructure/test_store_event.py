@@ -39,7 +39,7 @@ def test_estimate_is_never_below_what_is_sent() -> None:
 
 
 def test_limit_is_sharp() -> None:
-    """One byte too many is refused, and the same models with one byte less are not."""
+    """An event that is one byte too long is rejected, and one of exactly the allowed length is not."""
     models = {"m": {"note": ""}}
     room = (EVENT_LIMIT_BYTES - event_bytes({"Models": models, "Requirements": {}})) // 2
     assert event_fault({"m": {"note": "x" * room}}, {}) is None

@@ -1,4 +1,4 @@
-"""No stack is built of a catalog whose settings do not go together, however the catalog was made."""
+"""Checks of the constructs: a catalog whose settings do not fit together is rejected, even if made in memory."""
 
 from __future__ import annotations
 

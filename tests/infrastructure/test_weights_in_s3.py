@@ -51,7 +51,7 @@ def _text(arn: Any) -> str:
 
 
 def test_container_may_read_the_weights_and_nothing_else_of_the_bucket() -> None:
-    """Below `weights/` only, and list no other prefix; manifests are none of its business."""
+    """The container may read and list only `weights/` of the bucket, and no manifests."""
     template = template_of(make_stack(catalog()))
     assert reads(template, "Endpoint") == [
         ("s3:GetObject", "arn:aws:s3:::lmi-cohost-weights--us-east-1/weights/*"),
@@ -65,7 +65,7 @@ def test_function_sees_what_is_whole_and_reads_no_weights() -> None:
 
 
 def test_function_lets_s3_copy_what_goes_into_archives() -> None:
-    """It may read the parts, since S3 copies with its rights, and end a composition that failed; no more is new."""
+    """With `weights: archive` the function may also read `packed/` and abort a failed upload, and nothing else."""
     packed = {"model_id": "org/nli", "revision": OLD, "task": "text-classification", "weights": "archive"}
     template = template_of(make_stack(make_catalog(models={"nli": packed})))
     assert reads(template, "ModelStore") == [
@@ -107,7 +107,7 @@ def test_new_revision_shows_as_one_line_of_that_model() -> None:
 
 
 def test_bucket_is_told_to_the_function_and_to_callers() -> None:
-    """One name in the resource, in the output, and in the stack that makes it."""
+    """The custom resource, the output and the stack of the weights have the same bucket name."""
     template = template_of(make_stack(catalog()))
     assert only(template, "Custom::LmiModelStore")[1]["Properties"]["WeightsBucket"] == BUCKET
     assert template["Outputs"]["WeightsBucket"]["Value"] == BUCKET
@@ -139,7 +139,7 @@ def test_the_key_of_a_bucket_of_the_users_own_may_decrypt(source: str, *, publis
 
 
 def test_catalog_without_pushed_weights_needs_no_stack() -> None:
-    """Nothing is made that nobody uses."""
+    """A catalog without weights in S3 has no stack for weights."""
     assert not needs_weights_stack(make_catalog())
     assert needs_weights_stack(catalog())
 
@@ -161,6 +161,6 @@ def test_bucket_is_private_and_forgets_halves_of_uploads() -> None:
 
 
 def test_kept_bucket_outlives_its_stack() -> None:
-    """The same word as for archives."""
+    """`on_destroy: keep` retains the bucket of the weights after its stack is deleted."""
     _, bucket = only(weights_template(catalog(storage={"on_destroy": "keep"})), "AWS::S3::Bucket")
     assert bucket["DeletionPolicy"] == "Retain"

@@ -142,7 +142,7 @@ def of(kind: str, **properties: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One embedded AWS for this file; boto3 and the command find it by the environment."""
+    """Start one emulator for this file, which boto3 and the command find by environment variables."""
     limits = SageMakerSettings(publish_interval_s=0.2, transition_delay_s=0.3)
     make = functools.partial(SageMaker, settings=limits, start_container=FakeFactory())
     with running(tmp_path_factory.mktemp("state"), make) as door, pytest.MonkeyPatch.context() as patch:
@@ -191,7 +191,7 @@ def test_a_stack_that_rolled_back_goes(world: World) -> None:
 
 
 def test_an_endpoint_that_is_gone_already_is_no_obstacle(world: World) -> None:
-    """Somebody deleted it by hand, or it expired."""
+    """`cohost cleanup` works if the endpoint was deleted by hand or has expired."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     sagemaker.delete_endpoint(EndpointName="E")
@@ -307,7 +307,7 @@ def test_the_log_of_an_endpoint_that_another_stack_made_since_is_left_alone(worl
 
 
 def test_other_stacks_are_never_touched(world: World) -> None:
-    """Only stacks whose description is ours count, even when one of that name is asked for."""
+    """`cohost cleanup` deletes only stacks with the description of this project, even if another is named."""
     foreign = json.dumps({"Description": "theirs", "Resources": {"Logs": of("Logs::LogGroup")}})
     world.session.client("cloudformation").create_stack(StackName=world.stack, TemplateBody=foreign)
     world.settle()
@@ -358,7 +358,7 @@ def test_orphans_lists_an_endpoint_whose_configuration_was_deleted(world: World)
 
 
 def test_a_refused_delete_is_told_and_does_not_stop_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thing that cannot go is named with the service's reason; everything else goes."""
+    """A resource that cannot be deleted is named with the service's reason, and all others are deleted."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]

@@ -51,7 +51,7 @@ def started(aws: Aws, out: Path, *options: str) -> Iterator[subprocess.Popen[str
 
 
 def test_a_load_test_at_zero_fails_or_wakes_the_component_up_first(aws: Aws, tmp_path: Path) -> None:
-    """Without --wake it says that there is no capacity; with it one call is refused before both models are measured."""
+    """A load test at zero copies fails without --wake; with it one call is rejected before both models are measured."""
     with started(aws, tmp_path / "at-zero") as refused:
         output, _ = refused.communicate(timeout=120)
     assert refused.returncode == 1, output

@@ -79,7 +79,7 @@ def test_the_product_keeps_its_contracts() -> None:
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_arrow_breaks_a_contract(copied: Path, kind: str) -> None:
-    """Each kind of arrow that the contracts forbid is found and named."""
+    """Each kind of import that the import contracts forbid is found and named."""
     file, text, told = PLANTED[kind]
     path = copied / file
     path.write_text((path.read_text() if path.exists() else "") + "\n" + text)

@@ -144,7 +144,7 @@ def test_each_request_has_a_status_of_its_own_on_the_wire(container: Container) 
 
 
 def test_clients_that_leave_do_not_hold_others_up(container: Container) -> None:
-    """Half of the clients close their connections while their requests wait; the other half is answered."""
+    """If half of the clients close their connections, the requests of the other half are still answered."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         leaving = [asyncio.create_task(invoke(client, "minilm", [LONG] * 8)) for _ in range(12)]
@@ -212,7 +212,7 @@ def test_a_lost_device_is_answered_and_the_model_comes_back(container: Container
 
 
 def test_a_killed_process_comes_back_and_calls_wait_while_it_loads(container: Container, root: Path) -> None:
-    """Two deaths in a row: until its first call the server answers for it, from then on calls wait for the model."""
+    """After a death the server answers 400 until the first call; then calls wait until the model is loaded."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         for _ in range(2):
@@ -227,7 +227,7 @@ def test_a_killed_process_comes_back_and_calls_wait_while_it_loads(container: Co
 
 
 def test_a_pass_that_hangs_is_answered_and_the_model_comes_back(container: Container, root: Path) -> None:
-    """Those in the pass and those behind it get a 503 that says why; then another process answers."""
+    """Requests in and behind a hanging pass get 503 with the reason, and a new process answers afterwards."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         (before,) = await workers(client, root / "hanging")

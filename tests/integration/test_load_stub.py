@@ -107,7 +107,7 @@ def command_of(target: Target, out: Path, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """This environment without the options that it may hold."""
+    """Return the environment without variables for options of the load test."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_"))}
 
 
@@ -248,7 +248,7 @@ def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path:
 
 
 def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Every fifth call 503: a fifth failed, by its status, and no call was repeated in secret."""
+    """A target that fails every fifth call gives a fifth of failed calls, and no call is repeated."""
     target = stub("--delay-ms", "5", "--fail-every", "5")
 
     done = load(target, tmp_path / "run", "-u", "4", "--skip-cold", "--measure", "2", "--max-error-rate", "0.1")
@@ -296,7 +296,7 @@ def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_p
 
 
 def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """With --processes all calls of all workers are in the result, once each, signed as for SageMaker.
+    """A load test with --processes has each call of each worker once in its result, signed as for SageMaker.
 
     Workers count as ready to Locust while they still ask for their endpoint; the run must wait for them.
     """
@@ -328,7 +328,7 @@ def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Pa
 
 
 def test_sweeps_are_steps_of_one_run(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Each step has its texts a call and its callers, and Locust's own statistics name both."""
+    """Each step of a sweep has its texts per call and its callers, which Locust's statistics name."""
 
     def attempt(number: int) -> str | None:
         folder = tmp_path / str(number)

@@ -126,7 +126,7 @@ def at(moment: datetime) -> str:
 
 
 def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -> None:
-    """Each type exists after the deploy with what the template says, changes in place, and is gone in the end."""
+    """Each resource type of monitoring is created as the template says, updated in place, and deleted."""
     cloudformation, later = door.client("cloudformation"), datetime.now(UTC) + timedelta(days=30)
     cloudformation.create_stack(StackName="s", TemplateBody=template(when=at(later)), Capabilities=CAPABILITIES)
     first = outputs_of(door.settle("CREATE_COMPLETE"))

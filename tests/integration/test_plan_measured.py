@@ -28,7 +28,7 @@ CUT = {"truncation": True, "max_length": 512}
 
 
 def test_workers_of_the_offline_catalog_are_predicted_within_fifteen_percent(tmp_path: Path) -> None:
-    """Each worker's resident memory after a call of full length is what its profile says, within 15 percent."""
+    """Each worker's resident memory after a call of full length is within 15 percent of its plan."""
     catalog = load_catalog(OFFLINE).catalog
     profiles = load_profiles(profiles_path(OFFLINE))
     measured = asyncio.run(measure_workers(catalog, tmp_path))

@@ -107,13 +107,13 @@ def twice(project: Path) -> Callable[[str], tuple[subprocess.CompletedProcess[st
 def test_failed_tests_run_again_by_name(
     text: str, code: int, told: list[str], twice: Callable[[str], tuple[subprocess.CompletedProcess[str], list[str]]]
 ) -> None:
-    """Only a failed test that passes in a second run of its whole file is forgiven, and then it is named."""
+    """`make test-failed` passes only if each failed test passes in a second run, and names these tests."""
     done, lines = twice(text)
     assert (done.returncode, lines) == (code, told), done.stdout + done.stderr
 
 
 def test_failed_tests_of_the_last_run_are_taken_up(project: Path) -> None:
-    """Without a failed test there is nothing to do, which is no fault; another run's failures are not this one's."""
+    """`make test-failed` without failed tests in the last run has nothing to do and succeeds."""
     (project / "tests" / "test_it.py").write_text(FAILS_ONCE)
     (project / "tests" / "test_gone.py").write_text(FAILS)
     again = (sys.executable, "tools/failed_tests.py")
@@ -191,7 +191,7 @@ STEPS_OF_CI = ["test", "check", "examples", "conformance", "fuzz"]
 
 @pytest.mark.parametrize("failing", ["", *STEPS_OF_CI])
 def test_ci_ends_at_the_first_step_that_fails(failing: str, tmp_path: Path) -> None:
-    """Its exit status is not 0 then, but for a find of random examples; what is to be mended is named at the end."""
+    """The CI script fails at the first failed step, except for the fuzz, and names at its end what has to be fixed."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     make = tmp_path / "make"

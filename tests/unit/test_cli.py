@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 
 
 def commands() -> dict[str, Command]:
-    """Every subcommand by its full name."""
+    """Return every subcommand by its full name."""
     root = typer.main.get_command(cli.app)
     found = {}
     for name, lazy in root.commands.items():  # type: ignore[attr-defined]
@@ -177,7 +177,7 @@ def test_down_without_a_server_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_up_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only export lines go to stdout, so that `eval "$(cohost local up)"` works."""
+    """`cohost local up` prints only export lines on stdout, so a shell can evaluate them."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
     (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
     monkeypatch.setattr(local, "start", lambda **_: server)
@@ -191,7 +191,7 @@ def test_up_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another shell, or one with old keys, gets what `up` printed; without a server it hears how to start one."""
+    """`cohost local env` prints the lines of `up`, and without a server the command that starts one."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path, catalog=Path(ENCODERS))
     (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
     monkeypatch.setattr(local, "start", lambda **_: server)
@@ -240,7 +240,7 @@ def test_all_faults_of_a_catalog_are_entries(
 def test_a_refusal_of_aws_is_an_entry_with_its_own_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No traceback of boto3 reaches a user, and a script finds the same keys as for any error."""
+    """An error of boto3 is printed without a traceback, with the keys of the project's own errors."""
     denied: Any = {"Error": {"Code": "AccessDenied", "Message": "no right"}}
     end(monkeypatch, ClientError(denied, "DescribeEndpoint"), "--json")
 

@@ -48,7 +48,7 @@ def verdicts(
 
 
 def words(found: Mapping[str, Verdict]) -> dict[str, str]:
-    """Each verdict in a word."""
+    """Return each verdict as a word."""
     return {backend: verdict.word for backend, verdict in found.items()}
 
 
@@ -64,7 +64,7 @@ def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
 
 
 def test_vectors_of_a_bert_are_what_vllm_can_do() -> None:
-    """In the lmi image; in cpu-full there is no vLLM, and on a CPU none either."""
+    """The vectors of a BERT can be served by vLLM with the lmi image on a GPU, and with no other image."""
     assert words(verdicts(BERT))["vllm"] == "yes"
     on_cpu = verdicts(BERT, endpoint={"image": CPU_FULL, "instance_type": "ml.c7i.xlarge"})["vllm"]
     assert on_cpu.word == "other image"
@@ -101,7 +101,7 @@ def test_an_onnx_design_in_an_image_without_the_engine_is_told() -> None:
 
 
 def test_what_is_not_known_is_unknown() -> None:
-    """Neither yes nor no, with the command that finds out; reasons that hold for any model are still given."""
+    """A verdict without enough facts is "unknown", with the command that finds them."""
     found = verdicts(None)
     assert words(found) == {**dict.fromkeys(BACKENDS, "unknown"), "trtllm": "no"}
     assert "cohost models inspect m --write" in found["stock"].against[0].text
@@ -165,7 +165,7 @@ def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_a_table_and_its_sources(tmp_path: Path) -> None:
-    """One line a model, and each reason once, with the models that it holds for."""
+    """`cohost engines` prints one line per model, and each reason once with its models and source."""
     content = yaml.safe_load(ENCODERS.read_text())
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(content))

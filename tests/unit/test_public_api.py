@@ -12,7 +12,7 @@ import cohost
 
 @pytest.mark.parametrize("name", cohost.__all__)
 def test_each_public_name_is_there(name: str) -> None:
-    """Every promised name can be imported from the package, and lies in one of its modules."""
+    """Each public name can be imported from the package `cohost`."""
     assert getattr(cohost, name).__module__.startswith("cohost.")
 
 

@@ -109,7 +109,7 @@ def test_the_component_is_no_model() -> None:
 
 
 def test_a_component_takes_no_pushed_model() -> None:
-    """Its archive holds all models, so the way to add one is a deploy."""
+    """A pushed model is rejected for a component, because its archive has all models and changes by a deploy."""
     with refused("model-not-deployed") as caught:
         component_route("whisper-large")
     assert "push" not in caught.value.fix
@@ -142,7 +142,7 @@ def test_the_other_topology_s_argument_is_named() -> None:
 
 
 def test_a_way_that_leads_elsewhere_is_refused() -> None:
-    """Two names for one model must agree, or one of them would be called by surprise."""
+    """Two arguments that name different models are rejected, because one of the two would be called."""
     with refused("address-of-other-model", "target_model", kind=RoutingError):
         route("nli").check_given(target_model="mini.tar.gz")
     with refused("address-of-other-model", "inference_component_name"):
@@ -169,7 +169,7 @@ def test_a_caller_s_attributes_go_beside_the_model() -> None:
     ],
 )
 def test_attributes_that_cannot_be_sent_are_told(attributes: str, code: str) -> None:
-    """They stop before any request, and cannot lead the call to another model."""
+    """Custom attributes that cannot be sent, or name another model, are rejected before any request."""
     with refused(code, "custom_attributes", kind=RoutingError):
         component_route("nli").arguments(attributes)
 
@@ -184,7 +184,7 @@ def test_archive_named_by_its_content_comes_from_the_outputs() -> None:
 
 
 def test_model_with_a_component_of_its_own_is_that_component() -> None:
-    """Nothing else is in the container, so no attribute names the model."""
+    """A call of a model with its own component has no model_name, because the container has one model."""
     found = route("nli", "inference-components")
     assert found.arguments() == {"EndpointName": "lmi-cohost", "InferenceComponentName": "lmi-cohost-nli"}
     assert found.arguments("trace=1")["CustomAttributes"] == "trace=1"

@@ -41,7 +41,7 @@ def test_a_folder_can_be_overlooked(folder: Path) -> None:
 
 
 def test_a_module_is_a_theme() -> None:
-    """No module is over 500 lines, and those of the emulator are no crumbs: their median is 140 lines or more."""
+    """No module has over 500 lines, and the median of the emulator's modules is at least 140 lines."""
     assert {str(path): lines for path, lines in MODULES.items() if lines > 500} == {}
     emulator = [
         lines

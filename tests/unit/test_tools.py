@@ -134,7 +134,7 @@ def {name}(folder, {given}):
 def test_code_that_stands_twice_is_found_whatever_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other variables and texts are no difference, another method is; an exception holds until the pair is gone."""
+    """Copied code is found despite other names of variables and other texts; an exception needs an existing pair."""
     duplicates = tool("duplicate_code")
     monkeypatch.setattr(duplicates, "ROOT", tmp_path)
     monkeypatch.setattr(duplicates, "EXCEPTIONS", {})

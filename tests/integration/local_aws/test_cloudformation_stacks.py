@@ -86,7 +86,7 @@ def test_handler_that_refuses_rolls_back_with_its_reason(door: FrontDoor) -> Non
 
 
 def test_bucket_with_objects_fails_the_deletion(door: FrontDoor) -> None:
-    """As in AWS; emptied, the second try ends it."""
+    """The deletion of a stack fails while its bucket has objects, and succeeds once the bucket is empty."""
     cloudformation, s3 = door.client("cloudformation"), door.client("s3")
     only_bucket = only("Bucket", "AWS::S3::Bucket", BucketName="full-one")
     cloudformation.create_stack(StackName="s", TemplateBody=only_bucket)

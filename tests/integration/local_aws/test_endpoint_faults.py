@@ -242,7 +242,7 @@ def all_called(outcomes: list[list[str]], times: int = 3) -> None:
 
 
 def test_a_synchronous_worker_that_ends_in_a_call_takes_the_whole_instance_down(aws: Aws) -> None:
-    """Its model has failed for good, so pings do: for a while no model answers, then all do, from a cold start."""
+    """A synchronous worker that ends in a call fails the pings: no model answers until the container is replaced."""
     aws.switch(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1)
     aws.load("mortal", archive(ONE_WORKER, MORTAL))
     aws.wait_until_it_answers("echo")
@@ -368,7 +368,7 @@ def test_three_models_in_memory_for_two_are_all_answered(aws: Aws) -> None:
 
 
 def test_callers_of_three_models_at_once_are_all_answered(aws: Aws) -> None:
-    """The same memory under three callers at once: models push each other out, no call is lost or given another's."""
+    """Three callers whose models do not fit into memory together all get the answers of their own models."""
     for name in "abc":
         aws.push(name, archive(f"{ONE_WORKER}required_memory_mb=7000\n", ECHO))
 

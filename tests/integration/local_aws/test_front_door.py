@@ -43,7 +43,7 @@ ROLE = "arn:aws:iam::123456789012:role/f"
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    """One front door for this file."""
+    """Start one front door for the tests of this file."""
     with running(tmp_path_factory.mktemp("state")) as front_door:
         yield front_door
 
@@ -51,7 +51,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
 def raw(
     door: FrontDoor, method: str, url: str, body: Any = None, **headers: str
 ) -> tuple[int, bytes, list[tuple[str, str]]]:
-    """One request without an SDK: status, body, headers."""
+    """Send one request without an SDK, and return status, body and headers."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection("127.0.0.1", door.server.port, timeout=60)
     try:
@@ -185,7 +185,7 @@ def test_an_image_on_a_page_makes_nothing(door: FrontDoor, signature: dict[str, 
 )
 @pytest.mark.parametrize("path", ["/_cohost/health", "/_cohost/cfn-response/token", "/", "/bucket/key"])
 def test_what_a_browser_tells_of_a_page_is_refused_everywhere(door: FrontDoor, told: dict[str, str], path: str) -> None:
-    """No page reads even who is here; neither signature nor one-time URL count from one."""
+    """Every route rejects requests of a web page, even with a signature or a one-time URL."""
     url = door.server.url + path
     for headers in ({}, signed_headers(door.key, "PUT", url, "s3")):
         status, body, _ = raw(door, "PUT", url, **{**headers, **told})
@@ -221,7 +221,7 @@ def test_pages_of_the_emulation_take_a_signature(door: FrontDoor, path: str) -> 
 def test_a_shell_with_old_keys_is_told_how_to_renew_them(
     door: FrontDoor, service: str, call: str, codes: tuple[str, str]
 ) -> None:
-    """Every protocol's SDK shows the code that AWS would give, and the command that prints today's keys."""
+    """The error for an old access key has AWS's code in each protocol, and the command that prints the present keys."""
     for key, code in zip((("test", "test"), (door.key["key_id"], "of an earlier start")), codes, strict=True):
         with pytest.raises(ClientError) as refused:
             getattr(client_of(door, service, *key), call)()
@@ -271,7 +271,7 @@ def test_a_role_may_only_what_its_policies_allow(door: FrontDoor, taken: str) ->
 
 
 def test_a_role_that_does_not_trust_the_user_cannot_be_taken(door: FrontDoor) -> None:
-    """Its trust policy decides; a role that is not there is refused the same way."""
+    """AssumeRole is denied if the role's trust policy does not name the caller, or if the role does not exist."""
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
     door.client("iam").create_role(RoleName="closed", AssumeRolePolicyDocument=json.dumps({"Statement": trust}))
     for name in ("closed", "missing"):
@@ -304,7 +304,7 @@ def test_each_key_is_its_principal(door: FrontDoor, taken: str) -> None:
 
 
 def test_a_role_of_another_account_is_refused(door: FrontDoor) -> None:
-    """There is one account; moto would open an empty second one."""
+    """AssumeRole for a role of another account is denied, because the emulator has one account."""
     with faulted("AccessDenied", 403, "RoleArn"):
         door.client("sts").assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")
 
@@ -526,7 +526,7 @@ def test_failing_function_and_event_call(door: FrontDoor) -> None:
 def test_function_that_cannot_run_is_refused_when_it_is_made(
     door: FrontDoor, fields: dict[str, Any], about: str
 ) -> None:
-    """Another runtime, broken code and layers fail by name, and no function is left."""
+    """CreateFunction rejects another runtime, broken code and layers by name, and leaves no function."""
     client = door.client("lambda")
     settings: dict[str, Any] = {"Runtime": "python3.13", "Code": {"ZipFile": packed("x = 1")}, **fields}
     with faulted("InvalidParameterValueException", 400, about):
@@ -581,7 +581,7 @@ def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.Mo
             seen.append(settings)
 
         def serve(self, _: Any) -> None:
-            """Nothing to serve."""
+            """Serve no request."""
 
     monkeypatch.setattr("local_aws.__main__.LocalAws", Started)
     assert main(["up", "--state", str(tmp_path), "--hub", str(tmp_path / "hub")]) == 0

@@ -45,7 +45,7 @@ def handle(inputs):
 
 
 def archive(models: Mapping[str, str], **handlers: str) -> bytes:
-    """One archive with a folder for each model, and a model.py for those that are given one."""
+    """Return one archive with a folder per model, and a model.py for the models that have one."""
     files = {f"{name}/serving.properties": PROPERTIES.format(model_id=model_id) for name, model_id in models.items()}
     files |= {f"{name}/model.py": text for name, text in handlers.items()}
     buffer = io.BytesIO()

@@ -171,7 +171,7 @@ def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
 
 
 def test_an_endpoint_of_one_model_grows_under_load_and_shrinks_after_it(aws: Aws) -> None:
-    """Four callers at once bring a second instance, which serves too; without them it goes again."""
+    """Four callers at once bring a second instance that serves too; without callers the instance ends."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
     aws.create(one_model_template())
     aws.door.set_speed(SPEED)

@@ -57,7 +57,7 @@ def test_life_of_a_gateway_endpoint(door: FrontDoor) -> None:
 
 
 def test_route_table_of_another_vpc_is_refused(door: FrontDoor) -> None:
-    """As EC2 does; nothing is left."""
+    """A gateway endpoint with the route table of another VPC is rejected as by EC2, and is not created."""
     ec2, cloudformation = door.client("ec2"), door.client("cloudformation")
     vpc, other = (ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"] for _ in range(2))
     table = ec2.create_route_table(VpcId=other)["RouteTable"]["RouteTableId"]

@@ -1,4 +1,4 @@
-"""From a web page on another origin nothing is made, read or run, on any port that this project opens.
+"""Web pages of other origins can create, read and run nothing on any port that this project opens.
 
 In a real browser, for what it sends of itself is its own affair: which of a page's requests carry Origin, which
 Sec-Fetch-Site, and what it does with names that point to this machine.
@@ -68,7 +68,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Running]:
-    """Another site, on a port of its own."""
+    """Start another web site on a port of its own."""
     with Running(Redirecting) as server:
         yield server
 
@@ -159,7 +159,7 @@ PORTS = [front_door, container, stub, proxy, locust_page]
 
 @pytest.fixture(scope="module", params=PORTS, ids=lambda opened: opened.__name__)
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Each port, one after another."""
+    """Return each port of this project, one after another."""
     with request.param(tmp_path_factory.mktemp("port")) as opened:
         assert opened.untouched()
         yield opened
@@ -179,7 +179,7 @@ def test_every_way_reaches_a_server_that_looks_at_nothing(browser: Browser, site
 
 @pytest.mark.parametrize("host", ["127.0.0.1", EVIL, "evil.localhost"])
 def test_another_site_makes_reads_and_runs_nothing(browser: Browser, site: Running, target: Target, host: str) -> None:
-    """Neither a site on another port of this machine nor one with a name of its own."""
+    """A site on another port of this machine, or with a name of its own, gets no access."""
     read = attack_from(browser, f"http://{host}:{site.server_port}/", _url(target.port, target.path), target.body)
     assert read == {}
     assert target.untouched()

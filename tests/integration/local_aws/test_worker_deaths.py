@@ -84,7 +84,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 @pytest.mark.parametrize("fault", ["die", "lose_device", "hang"])
 def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: str) -> None:
-    """Under eight callers: one new process takes the struck one's place, and the container is never replaced."""
+    """Under eight callers a new process replaces a killed one, other models lose no call, and the container stays."""
     before, restarts = aws.workers(), aws.restarts
     names = list(itertools.islice(itertools.cycle(NAMES), 8))
     with callers(aws, names) as outcomes:

@@ -78,7 +78,7 @@ AWAY: Final = {
 
 
 class Redirecting(BaseHTTPRequestHandler):
-    """Another site's address that sends its visitor elsewhere."""
+    """The address of another site that redirects its visitor."""
 
     def do_GET(self) -> None:
         """`?to=URL`."""
@@ -88,14 +88,14 @@ class Redirecting(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Write no log."""
 
 
 class Open(BaseHTTPRequestHandler):
     """A server that looks at nothing and answers everybody, as those of this project must not."""
 
     def handle_one_request(self) -> None:
-        """Any method."""
+        """Answer a request of any method."""
         self.raw_requestline = self.rfile.readline(65537)
         if not self.raw_requestline or not self.parse_request():
             self.close_connection = True
@@ -109,7 +109,7 @@ class Open(BaseHTTPRequestHandler):
         self.wfile.write(b"ok")
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Write no log."""
 
 
 class Running(ThreadingHTTPServer):

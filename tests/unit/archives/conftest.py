@@ -26,7 +26,7 @@ PREFIX = "encoders/"
 
 @pytest.fixture(scope="session")
 def client() -> S3Client:
-    """One client for all tests, since making one is slower than most of them."""
+    """Return one client for all tests, because creating a client is slower than most tests."""
     return boto3.client(
         "s3",
         region_name="us-east-1",
@@ -177,7 +177,7 @@ def send(
 
 @pytest.fixture
 def keys(s3: S3Client) -> Callable[[], set[str]]:
-    """All keys of the bucket."""
+    """Return all keys of the bucket."""
 
     def run() -> set[str]:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)

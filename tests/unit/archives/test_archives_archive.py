@@ -108,7 +108,7 @@ def test_archive_of_a_model_holds_properties_and_wanted_requirements() -> None:
     st.dictionaries(st.sampled_from("abc"), st.binary(max_size=3), max_size=3),
 )
 def test_content_digest_is_equal_just_for_equal_files(one: dict[str, bytes], other: dict[str, bytes]) -> None:
-    """No two different sets of files share a digest, in whatever order they are given."""
+    """Two different sets of files never share a digest, and the order of the files does not matter."""
     assert (content_digest(one) == content_digest(other)) == (one == other)
     assert content_digest(dict(reversed(one.items()))) == content_digest(one)
     assert digest(pack(one)) == content_digest(one)

@@ -28,7 +28,7 @@ def test_digest_tells_ours_from_foreign_and_absent(s3: S3Client) -> None:
 
 
 def test_archive_is_never_overwritten(s3: S3Client) -> None:
-    """The same content again is fine, other content is refused, and the old bytes stay."""
+    """Writing the same content again succeeds, and writing other content is rejected and changes no byte."""
     ours = bucket(s3)
     ours.put_archive("a", b"1", "d1")
     ours.put_archive("a", b"1", "d1")
@@ -49,7 +49,7 @@ def test_listing_and_deleting_go_beyond_one_page(s3: S3Client, spy: Spy) -> None
 
 
 def test_folders_are_the_names_right_below(s3: S3Client) -> None:
-    """Only what holds something is a folder; objects beside are not."""
+    """Only names with objects below them are folders, not objects beside them."""
     for key in ("p/a/1", "p/a/b/2", "p/c/3", "p/d"):
         s3.put_object(Bucket="models", Key=key, Body=b"")
     assert bucket(s3).folders("p/") == ["a", "c"]

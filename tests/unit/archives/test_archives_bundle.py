@@ -1,4 +1,4 @@
-"""One archive of all models: what is in it, when there is a new one, and what is never published."""
+"""The single archive of all models: its content, its generations, and the models that are never published."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_same_models_give_the_same_bytes_in_whatever_order() -> None:
 
 
 def test_digest_is_that_of_the_members_and_says_that_it_is_a_bundle() -> None:
-    """It is read back from the archive alone, and stands for no single model's archive."""
+    """The digest of a bundle can be computed from the archive alone, and differs from any single model's digest."""
     files = bundle_files(MODELS)
 
     assert digest(pack(files)) == content_digest(files)
@@ -116,7 +116,7 @@ def test_create_publishes_one_archive_and_tells_its_address(
 
 @pytest.mark.process
 def test_repeated_create_finds_its_own_work(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """After a lost answer the same request gives the same answer."""
+    """A repeated Create event gets the same answer as the first, whose answer was lost."""
     first = send(event(cloudformation, "Create", AB))
     before = keys()
 
@@ -221,7 +221,7 @@ def test_generation_that_once_held_a_bundle_takes_no_archives() -> None:
 
 @pytest.mark.process
 def test_model_that_could_not_start_is_not_published(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """It would end the server at its start, and take all other models with it."""
+    """A bundle with a model that cannot start is rejected, because the model would end the server of all models."""
     faulty = {**A, "b": {"engine": "Pyton", "option.model_id": "org/b"}, "c": {"engine": "Python"}}
 
     answer = send(event(cloudformation, "Create", faulty))
@@ -237,7 +237,7 @@ def test_model_that_could_not_start_is_not_published(send: Send, cloudformation:
 def test_single_archive_of_the_same_model_is_still_published(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
-    """Behind a multi-model endpoint a model that fails harms itself alone, and `cohost verify` tells."""
+    """On a multi-model endpoint such a model is published, because a model that fails there harms no other."""
     assert send(event(cloudformation, "Create", {"c": {"engine": "Python"}}, Layout="archives"))["Status"] == "SUCCESS"
     assert len(keys()) == 1
 

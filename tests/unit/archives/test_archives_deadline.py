@@ -36,7 +36,7 @@ def test_undoing_may_take_longer_than_work(context: type[Context]) -> None:
 
 
 def test_nothing_goes_on_after_the_answer(context: type[Context]) -> None:
-    """Once somebody else has answered, work and undoing stop, however much time is left."""
+    """Work and undoing stop once another thread has answered, however much time is left."""
     deadline = Deadline(context(300))
     deadline.expire()
     deadline.allow_undo()

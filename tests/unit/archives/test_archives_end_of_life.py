@@ -75,7 +75,7 @@ def test_another_length_counts_anew(send: Send) -> None:
 
 
 def test_deletion_has_nothing_to_do(send: Send) -> None:
-    """It is answered under the id that is to go."""
+    """A Delete event is answered with success under the same physical id."""
     answer = send("Delete", PhysicalResourceId="ends-2026-12-01T20:00:00", ResourceProperties=EIGHT_HOURS)
     assert (answer["Status"], answer["PhysicalResourceId"]) == ("SUCCESS", "ends-2026-12-01T20:00:00")
 

@@ -87,7 +87,7 @@ def test_no_agreement_asks_for_a_new_generation() -> None:
 
 
 def test_changes_leave_pushed_and_foreign_names_alone() -> None:
-    """Only names that the former properties knew, the new ones do not, and that are ours go away."""
+    """An update removes only names that the old properties had, the new ones lack, and this project wrote."""
     now = generation("c", {"keep": "1", "gone": "2", "pushed": "3", "theirs": FOREIGN})
     todo = changes({"keep": "1", "new": "4"}, now, {"keep", "gone", "theirs", "never-there"})
     assert todo.write == ("new",)

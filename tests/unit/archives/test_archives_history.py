@@ -31,7 +31,7 @@ class Stack:
         self.properties: dict[str, Any] = {}
 
     def request(self, kind: str, properties: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        """One event and its answer."""
+        """Send one event and return its answer."""
         event = self._cloudformation.event(kind, **fields)
         event["ResourceProperties"] = {"ServiceToken": "arn", "Bucket": "models", "Prefix": "encoders/", **properties}
         return self._send(event)
@@ -106,7 +106,7 @@ def stored(keys: Keys) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def store(s3: S3Client) -> ModelStore:
-    """The same store as a command reads it."""
+    """Return the model store as a command reads it."""
     return ModelStore(s3, "models", "encoders/")
 
 
@@ -232,7 +232,7 @@ def test_update_that_s3_refuses_is_as_if_it_had_not_been(
 
 
 def test_none_kept_is_as_it_was(stack: Stack, stored: Keys, keys: Keys) -> None:
-    """Without the property, a replaced generation goes and nothing is noted."""
+    """If the property is missing, a replaced generation is deleted and nothing is recorded."""
     stack.create(wanted(None, a="1"))
     second = stack.update(wanted(None, a="2"))
     assert stored() == {second}
@@ -260,7 +260,7 @@ def test_store_that_no_longer_keeps_clears_up(stack: Stack, stored: Keys, keys: 
 
 
 def test_bundles_stay_too(stack: Stack, stored: Keys) -> None:
-    """One archive of all models is a generation like any other."""
+    """A generation that is one archive of all models is kept like any other."""
     first = stack.create({**wanted(a="1"), "Layout": "bundle"})
     second = stack.update({**wanted(a="2"), "Layout": "bundle"})
     assert stored() == {first, second}
@@ -268,7 +268,7 @@ def test_bundles_stay_too(stack: Stack, stored: Keys) -> None:
 
 
 def test_named_generation_is_served_as_it_is(stack: Stack, spy: Spy, store: ModelStore) -> None:
-    """Nothing is packed or written: it does not matter whether the function could still make these archives."""
+    """An update to a named generation packs and writes no archive."""
     first = stack.create(wanted(a="1", b="1"))
     second = stack.update(wanted(a="2", b="1"))
     spy.calls["put_object"].clear()
@@ -311,7 +311,7 @@ def test_rollback_of_a_failed_update_finds_a_named_generation(stack: Stack, stor
     ],
 )
 def test_values_that_mean_nothing_are_refused(stack: Stack, properties: dict[str, Any], text: str) -> None:
-    """Each fault names the property, its value and what is allowed."""
+    """The fault of a wrong property names the property, its value and the allowed values."""
     answer = stack.request("Create", {**wanted(a="1"), **properties})
     assert answer["Status"] == "FAILED"
     assert text in answer["Reason"]

@@ -110,7 +110,7 @@ def test_delete_of_what_is_not_there_is_done(
 
 
 def test_delete_that_s3_refuses_fails(send: Send, cloudformation: CloudFormation, spy: Spy) -> None:
-    """Only what is gone counts as deleted; missing rights do not."""
+    """A Delete event fails if S3 denies the deletion, because then the objects still exist."""
     uri = send(cloudformation.event("Create", A))["PhysicalResourceId"]
     spy.fail("delete_objects", 1, "AccessDenied")
     answer = send(cloudformation.event("Delete", A, PhysicalResourceId=uri))
@@ -136,7 +136,7 @@ def test_delete_that_s3_refuses_fails(send: Send, cloudformation: CloudFormation
 def test_bad_event_fails_with_its_reason(
     send: Send, cloudformation: CloudFormation, keys: Keys, change: Mapping[str, Any], reason: str
 ) -> None:
-    """Nothing is written, the reason names the field, and the made-up id makes the deletion that follows a no-op."""
+    """A bad event writes nothing and fails with the name of the field; the Delete that follows has no effect."""
     answer = send({**cloudformation.event("Create", A), **change})
     assert answer["Status"] == "FAILED"
     assert reason in answer["Reason"]
@@ -169,7 +169,7 @@ def test_unexpected_error_is_answered_too(
 def test_time_running_out_stops_undoes_and_answers(
     send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys, context: type[Context]
 ) -> None:
-    """Before each request the clock is read; work that cannot be finished leaves nothing behind."""
+    """Work that exceeds the time limit is undone and answered, because the clock is read before each request."""
     clock = context(300)
 
     def hurry() -> None:
@@ -196,7 +196,7 @@ def test_hanging_call_is_answered_for(
     class Over(Deadline):
         @property
         def seconds_to_answer(self) -> float:
-            """None from when the call hangs until it returns."""
+            """Return no remaining seconds from the time when the call hangs until it returns."""
             assert hanging.wait(60)
             return super().seconds_to_answer if release.is_set() else 0.0
 
@@ -267,7 +267,7 @@ def test_throttling_is_waited_out(s3: S3Client, monkeypatch: pytest.MonkeyPatch)
 
 
 class _Raw:
-    """As much of an HTTP response as botocore reads."""
+    """The part of an HTTP response that botocore reads."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

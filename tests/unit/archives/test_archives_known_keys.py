@@ -53,7 +53,7 @@ def test_accepts_what_the_server_takes(key: str, value: str, *, accepted: bool) 
 
 
 def test_every_key_says_what_is_allowed() -> None:
-    """Each table entry can explain itself in an error message, under its own name."""
+    """Each known key describes its allowed values for an error message."""
     assert all(known.allowed and known.name == name for name, known in KNOWN_KEYS.items())
     assert KNOWN_KEYS["batch_size"].allowed == "an integer 1-65536"
     assert KNOWN_KEYS["option.tensor_parallel_degree"].allowed == "an integer 1-64 or max"

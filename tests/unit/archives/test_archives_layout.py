@@ -42,17 +42,17 @@ def test_keys_are_recognised() -> None:
     ],
 )
 def test_other_uris_are_no_generation(uri: str) -> None:
-    """Another bucket, another prefix or made-up ids are not ours to touch."""
+    """A URI with another bucket, another prefix or an invented id is no generation."""
     assert LAYOUT.generation_at(uri) is None
 
 
 @pytest.mark.parametrize("rest", ["", ".tar.gz", "m", "m.zip", "x/m.tar.gz", "m.tar.gz.bak"])
 def test_other_objects_are_no_archive(rest: str) -> None:
-    """Only `<name>.tar.gz` right below the generation is a model."""
+    """Only an object `<name>.tar.gz` directly below the generation is a model."""
     assert LAYOUT.name_at(ID, f"p/q/{ID}/{rest}") is None
 
 
 @pytest.mark.parametrize("rest", ["", "m", "m/", "/d", "m/d/e"])
 def test_other_objects_are_no_tombstone(rest: str) -> None:
-    """Only `<name>/<digest>` is a tombstone."""
+    """Only an object `<name>/<digest>` below the prefix of removed models is a tombstone."""
     assert LAYOUT.removed_at(ID, f"p/q/removed/{ID}/{rest}") is None

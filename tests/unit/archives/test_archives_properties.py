@@ -52,7 +52,7 @@ def test_text_is_exactly_the_golden_file(properties: dict[str, str], file: str) 
 
 @given(st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=5))
 def test_round_trip_gives_back_equal_properties(properties: dict[str, str]) -> None:
-    """Any text survives, with its order, as ASCII without a blank at a line's end."""
+    """Any properties are read back equal and in order from the written ASCII text."""
     text = dumps(properties)
     assert list(loads(text).items()) == list(properties.items())
     assert text.isascii()
@@ -88,7 +88,7 @@ def test_round_trip_gives_back_equal_properties(properties: dict[str, str]) -> N
     ],
 )
 def test_reader_follows_java(text: str, expected: dict[str, str]) -> None:
-    """Each expected value is what java.util.Properties of Java 17 gives for the text."""
+    """The reader returns for each text the value that java.util.Properties of Java 17 gives."""
     assert loads(text) == expected
 
 

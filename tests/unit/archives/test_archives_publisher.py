@@ -57,7 +57,7 @@ def test_created_generation_holds_the_models_and_nothing_else(publisher: Publish
 
 
 def test_repeated_create_writes_nothing(publisher: Publisher, spy: Spy) -> None:
-    """The same event again finds what the first one made."""
+    """A repeated Create event finds the archives of the first one and writes nothing."""
     first = publisher.create(models(a="1"))
     before = len(spy.calls["put_object"])
     assert publisher.create(models(a="1")) == first
@@ -89,7 +89,7 @@ def test_added_model_is_one_upload_into_the_same_generation(publisher: Publisher
 
 
 def test_removed_model_leaves_only_its_note(publisher: Publisher, keys: Keys) -> None:
-    """Its archive goes, the others and the address stay, and what it was is remembered."""
+    """Removing a model deletes its archive and writes its tombstone; the generation stays the same."""
     current = publisher.create(models(a="1", b="1"))
     assert publisher.update(models(a="1"), current, {"a", "b"}) == current
     assert keys() == {archive(current, "a"), f"encoders/removed/{current}/b/{digest('1')}"}
@@ -114,7 +114,7 @@ def test_pushed_model_that_joins_the_catalog_is_not_written_again(publisher: Pub
 
 
 def test_changed_model_makes_a_new_generation_and_keeps_the_old_one(publisher: Publisher, keys: Keys) -> None:
-    """All models are published under a new address; the old one serves until CloudFormation deletes it."""
+    """A changed model publishes all models in a new generation; the old one stays until CloudFormation deletes it."""
     old = publisher.create(models(a="1", b="1"))
     new = publisher.update(models(a="2", b="1"), old, {"a", "b"})
     assert new == id_of(a="2", b="1") != old
@@ -131,7 +131,7 @@ def test_rollback_takes_up_the_old_generation_without_a_write(publisher: Publish
 
 
 def test_rollback_of_an_addition_removes_it_again(publisher: Publisher, keys: Keys) -> None:
-    """In the same generation the added model goes, and what it was is remembered."""
+    """Rolling back an added model deletes its archive in the same generation and writes its tombstone."""
     current = publisher.create(models(a="1"))
     publisher.update(models(a="1", b="1"), current, {"a"})
     assert publisher.update(models(a="1"), current, {"a", "b"}) == current
@@ -162,7 +162,7 @@ def test_removed_name_with_the_same_content_comes_back(publisher: Publisher) -> 
 
 
 def test_moved_store_publishes_anew(publisher: Publisher) -> None:
-    """With another bucket or prefix there is no current generation here."""
+    """A model store with another bucket or prefix publishes all archives again."""
     assert publisher.update(models(a="1"), None, {"a"}) == id_of(a="1")
 
 

@@ -57,14 +57,14 @@ def test_answer_is_small_enough(cloudformation: CloudFormation, reason: str) -> 
 
 
 def test_answer_is_sent_again_if_not_taken(cloudformation: CloudFormation) -> None:
-    """Two refusals are survived."""
+    """An answer that is rejected twice is sent a third time."""
     cloudformation.refuse = 2
     Reply(cloudformation.event("Create")).succeed("id", {})
     assert len(cloudformation.answers) == 1
 
 
 def test_answer_that_is_never_taken_is_an_error(cloudformation: CloudFormation) -> None:
-    """After three attempts Lambda must know, so that it repeats the event; a later answer may still be sent."""
+    """An answer that is rejected three times raises an error, so that Lambda repeats the event."""
     cloudformation.refuse = 3
     answer = Reply(cloudformation.event("Create"))
     with pytest.raises(OSError, match="503"):
@@ -74,7 +74,7 @@ def test_answer_that_is_never_taken_is_an_error(cloudformation: CloudFormation) 
 
 
 def test_only_the_first_answer_is_sent(cloudformation: CloudFormation) -> None:
-    """Of many that want to answer at once, one does."""
+    """If several threads answer at once, only one answer is sent."""
     answer = Reply(cloudformation.event("Create"))
     threads = [threading.Thread(target=answer.fail, args=(str(number),)) for number in range(8)]
     for thread in threads:

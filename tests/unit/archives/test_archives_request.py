@@ -73,14 +73,14 @@ def test_bad_place_is_refused(changed: dict[str, Any], field: str) -> None:
     ],
 )
 def test_bad_models_are_refused(changed: dict[str, Any], code: str, field: str) -> None:
-    """Every property that is not a map of text by key by name is reported with its path, in one line."""
+    """Each property that is not a map of text by key by name is reported with its path, in one line."""
     with refused(code, field) as caught:
         models_of({**GOOD, **changed})
     assert "\n" not in str(caught.value)
 
 
 def test_all_faults_come_together() -> None:
-    """One failed deployment shows every fault, in one line for CloudFormation's reason."""
+    """All faults of an event are reported together, in the one line of CloudFormation's reason."""
     with refused("request-property", kind=RequestError) as caught:
         models_of({"Models": {"a": {"x": []}, "b_b": {"engine": "Python"}}, "Requirements": {"c": ""}})
     assert [entry["field"] for entry in caught.value.entries()] == ["Models.a.x", "model name 'b_b'", "Requirements.c"]

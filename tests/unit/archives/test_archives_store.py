@@ -41,7 +41,7 @@ def test_models_are_read_back_with_their_digests(store: ModelStore, s3: S3Client
 
 
 def test_archive_lies_where_sagemaker_looks(store: ModelStore, s3: S3Client) -> None:
-    """Below the generation's URI, named after the model, with the bytes of the archive."""
+    """The archive has its model's name below the generation's URI, where SageMaker fetches it."""
     assert store.uri(ID) == f"s3://models/encoders/{ID}/"
     body = s3.get_object(Bucket="models", Key=f"encoders/{ID}/a.tar.gz")["Body"].read()
     assert body == pack(ONE)
@@ -75,7 +75,7 @@ def test_removed_name_comes_back_only_with_the_same_content(store: ModelStore) -
 
 
 def test_adding_to_no_generation_is_refused(store: ModelStore) -> None:
-    """Without a deployment there is nothing to add to."""
+    """A push is rejected if no generation exists, because nothing was deployed."""
     with refused("generation-missing"):
         store.add("f" * 12, "a", ONE)
 

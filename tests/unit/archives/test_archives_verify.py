@@ -1,4 +1,4 @@
-"""Every fault of a foreign archive is found, named and given a fix; a hostile archive costs neither memory nor time."""
+"""`cohost verify` finds and names every fault of an archive; a hostile archive costs neither memory nor time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tarred(path: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> Path
 def entry(
     name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, target: str = ""
 ) -> tuple[tarfile.TarInfo, bytes]:
-    """One tar entry."""
+    """Return one entry of a tar file."""
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     member.size = len(data)
@@ -75,7 +75,7 @@ def codes(tmp_path: Path) -> Callable[..., set[str]]:
 
 
 def check_wording(faults: list[Fault]) -> None:
-    """Each fault is two printable lines: what is wrong, and what to do."""
+    """Assert that each fault has two printable lines: the problem and the fix."""
     for fault in faults:
         assert fault.message.isprintable(), fault
         assert fault.fix.isprintable(), fault
@@ -102,7 +102,7 @@ def test_names_with_leading_dot_are_the_root(codes: Callable[..., set[str]]) -> 
 
 
 def test_all_faults_of_an_archive_come_together(codes: Callable[..., set[str]]) -> None:
-    """One run names everything, so that one round of mending is enough."""
+    """One run of `cohost verify` names all faults of an archive."""
     found = codes(
         {
             "serving.properties": b"engine=Python \noption.engine=Python\nbatch_sise=8\ngpu.minWorkers=2\n"
@@ -174,7 +174,7 @@ def test_all_faults_of_an_archive_come_together(codes: Callable[..., set[str]]) 
 def test_fault_of_properties(
     codes: Callable[..., set[str]], changed: Mapping[str, str | None], expected: set[str]
 ) -> None:
-    """One wrong line gives just the fault of that line."""
+    """A single wrong line of serving.properties gives exactly the fault of that line."""
     properties = {key: value for key, value in {**GOOD, **changed}.items() if value is not None}
     assert codes({"serving.properties": text(properties)}) == expected
 
@@ -195,7 +195,7 @@ def test_fault_of_the_properties_text(codes: Callable[..., set[str]], data: byte
 
 
 def test_own_handler_may_have_options_of_its_own(codes: Callable[..., set[str]], tmp_path: Path) -> None:
-    """With code in the archive an unknown option is a warning, since the code may read it."""
+    """An unknown option is only a warning if the archive contains code, because the code may read it."""
     files = {
         "serving.properties": text({**LOCAL, "option.entryPoint": "model.py", "option.tasks": "x"}),
         "model.py": b"def handle(inputs): ...",
@@ -229,7 +229,7 @@ def test_own_handler_may_have_options_of_its_own(codes: Callable[..., set[str]],
 def test_fault_of_a_packed_model(
     codes: Callable[..., set[str]], changed: Mapping[str, bytes | None], expected: set[str]
 ) -> None:
-    """One file missing, broken or too much gives just that fault."""
+    """A single missing, broken or superfluous file of a model gives exactly that fault."""
     files = {name: data for name, data in {**MODEL, **changed}.items() if data is not None}
     assert codes({"serving.properties": text(LOCAL), **files}) == expected
 
@@ -246,7 +246,7 @@ def test_model_in_a_folder_of_the_archive_is_found(codes: Callable[..., set[str]
 
 
 def test_zero_shot_needs_an_entailment_label(codes: Callable[..., set[str]]) -> None:
-    """Without such a label the scores would mean nothing, and no error would say so."""
+    """A zero-shot model without an entailment label is a fault, because its scores would mean nothing."""
     files = {**MODEL, "config.json": b'{"architectures": ["XForSequenceClassification"], "label2id": {"LABEL_0": 0}}'}
     properties = text({**LOCAL, "option.task": "zero-shot-classification"})
     assert codes({"serving.properties": properties, **files}) == {"no-entailment-label"}

@@ -27,7 +27,7 @@ OLD, NEW = Revision("org/nli", "a" * 40), Revision("org/nli", "b" * 40)
 
 
 def models(revision: Revision) -> dict[str, dict[str, str]]:
-    """One model whose weights were pushed, and one that the container fetches from the Hub."""
+    """Return one model whose weights were pushed, and one that the container fetches from the Hub."""
     return {
         "nli": {"engine": "Python", "option.model_id": revision.location},
         "mini": {"engine": "Python", "option.model_id": "org/mini"},
@@ -94,7 +94,7 @@ def test_update_without_the_new_weights_leaves_the_old_generation(
 def test_new_revision_makes_a_new_generation(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """Other weights are another archive, hence another address."""
+    """A new revision of the weights changes the archive, and so its generation and address."""
     push(s3, OLD, NEW)
     first = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"]
     second = send(event(cloudformation, "Update", NEW, old=models(OLD), PhysicalResourceId=first))["PhysicalResourceId"]
@@ -113,7 +113,7 @@ def test_rollback_does_not_ask_for_the_weights_again(send: Send, cloudformation:
 
 
 def test_missing_bucket_name_is_refused(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """No archive carries the place holder to a container."""
+    """An event without the name of the weights bucket is rejected, so no archive contains the placeholder."""
     answer = send(cloudformation.event("Create", models(OLD)))
     assert "WeightsBucket: is missing" in answer["Reason"]
     assert keys() == set()
@@ -142,7 +142,7 @@ def test_properties_with_other_weights_stay() -> None:
 def test_bundle_is_not_published_without_the_weights(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """One archive of all models is held against the weights of each of them."""
+    """A bundle is rejected if the weights of one of its models are incomplete."""
     push(s3)
     made = event(cloudformation, "Create", OLD)
     made["ResourceProperties"]["Layout"] = "bundle"

@@ -76,7 +76,7 @@ def test_catalog_knows_its_file(write: Write) -> None:
 
 
 def test_catalog_cannot_be_changed(write: Write) -> None:
-    """Nobody edits a catalog behind another's back."""
+    """A catalog object is frozen, so no part of the program can change it."""
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}")).catalog
 
     with pytest.raises(ValidationError, match="frozen"):
@@ -100,7 +100,7 @@ def test_product_catalog_pins_every_revision() -> None:
 
 
 def test_all_faults_come_together_in_the_order_of_the_file(write: Write) -> None:
-    """One run tells everything that is wrong, each with its line and field."""
+    """All faults of a catalog are reported in the order of the file, each with its line and field."""
     text = """\
 endpoint:
   name: lmi cohost
@@ -155,7 +155,7 @@ def test_an_error_of_several_faults_has_each_with_its_place_and_way_out(write: W
 
 @pytest.mark.parametrize("name", ["faulty", "contradictory"])
 def test_texts_of_catalogs_full_of_faults_are_as_agreed(name: str) -> None:
-    """Every line is `file:line: field: problem; allowed: …; fix: …`; a change of words is a change of this file."""
+    """Each error is `file:line: field: problem; allowed: …; fix: …`, as in the golden file."""
     folder = Path(__file__).parents[2] / "data" / "catalogs"
     with pytest.raises(CatalogError) as caught:
         load_catalog(folder / f"{name}.yaml")
@@ -298,7 +298,7 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
     ],
 )
 def test_setting_of_another_handler_is_refused(write: Write, settings: str, code: str, field: str) -> None:
-    """Nothing in an entry is a setting that its handler does not read."""
+    """An entry is rejected if it has a setting that its handler does not read."""
     fault = only_fault(write, model=settings)
     assert (fault.code, fault.field) == (code, f"models.nli{field}")
 
@@ -406,7 +406,7 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
-    """Another encoding is named with the place."""
+    """A catalog in another encoding than UTF-8 is rejected with the place of the first wrong byte."""
     path = tmp_path / "catalog.yaml"
     path.write_bytes(b"endpoint: \xff")
 

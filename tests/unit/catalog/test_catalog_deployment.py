@@ -35,7 +35,7 @@ def test_default_moves_all_calls_and_keeps_the_old_instances_for_five_minutes(tm
 
 @pytest.mark.parametrize(("size", "expected"), [("1", ("INSTANCE_COUNT", 1)), ("25%", ("CAPACITY_PERCENT", 25))])
 def test_size_is_a_number_of_instances_or_a_share(tmp_path: Path, size: str, expected: tuple[str, int]) -> None:
-    """Both are SageMaker's CapacitySize."""
+    """A step's size may be a number of instances or a percentage, as SageMaker's CapacitySize."""
     found = loaded(tmp_path, f"{{strategy: canary, canary_size: {size}}}")
     assert found is not None
     assert found.size is not None
@@ -68,7 +68,7 @@ def test_size_is_a_number_of_instances_or_a_share(tmp_path: Path, size: str, exp
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, deployment: str, code: str, field: str) -> None:
-    """Each fault names the key."""
+    """Guardrail settings that do not fit together are rejected with the name of the key."""
     with refused(code, f"deployment{field}", kind=CatalogError):
         loaded(tmp_path, deployment)
 
@@ -81,7 +81,7 @@ def test_one_instance_cannot_be_moved_in_parts(tmp_path: Path) -> None:
 
 
 def test_alarms_of_its_own_need_one_that_is_on(tmp_path: Path) -> None:
-    """Without `monitoring` there are none of the alarms that a bad model sets off within minutes."""
+    """Guardrails with the alarms of the stack are rejected if `monitoring` is off, because then there are none."""
     with refused("alarm-missing", "deployment.rollback_alarms"):
         loaded(tmp_path, "{}", rest="")
     assert loaded(tmp_path, "{rollback_alarms: [errors-of-the-frontend]}", rest="") is not None

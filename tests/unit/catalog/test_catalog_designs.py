@@ -21,7 +21,7 @@ models:
 
 
 def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
-    """Only what the catalog asks for is built; a design that is named with nothing has its defaults."""
+    """Only designs that the catalog names are built; a design without settings has its defaults."""
     file = tmp_path / "catalog.yaml"
     file.write_text(BASE)
     assert load_catalog(file).catalog.designs is None

@@ -49,7 +49,7 @@ def test_end_is_a_moment_in_utc(tmp_path: Path, text: str, end: str) -> None:
 
 
 def test_moment_that_yaml_reads_itself_keeps_its_zone(tmp_path: Path) -> None:
-    """With seconds, YAML makes a date of it before we see it."""
+    """A moment with seconds, which YAML parses as a date, keeps its time zone."""
     stated = loaded(tmp_path, "2026-12-31T18:00:00+09:00")
     assert stated is not None
     assert read_expiry(stated).at == dt.datetime(2026, 12, 31, 9, 0, tzinfo=dt.UTC)
@@ -77,7 +77,7 @@ def test_past_is_of_moments_alone() -> None:
 
 
 def test_copies_at_zero_must_leave_no_instance(tmp_path: Path) -> None:
-    """With a least number of copies the instances would bill on after the end."""
+    """An expiry that sets copies to zero is rejected with a minimum above 0, because instances would bill on."""
     topology = ", topology: scale-to-zero"
     assert loaded(tmp_path, "8h", endpoint=topology) == "8h"
     with refused("settings-conflict", "expires"):

@@ -69,12 +69,12 @@ def test_multi_model_tracks_calls_a_minute(topology: dict[str, Any]) -> None:
 
 
 def test_multi_model_does_not_scale_unless_asked() -> None:
-    """Without a scaling section the number of instances is the one that the catalog states."""
+    """A multi-model catalog without `scaling` has the stated number of instances."""
     assert Catalog.model_validate(content()).scaling is None
 
 
 def test_catalog_made_in_memory_is_held_to_the_same_rules() -> None:
-    """No path around the file leads to settings that the service refuses."""
+    """A catalog that was built in memory is checked by the same rules as a file."""
     with refused("zero-not-allowed", "scaling.min", kind=CatalogError):
         check_catalog(Catalog.model_validate(content(scaling={"min": 0, "max": 1})))
 
@@ -198,7 +198,7 @@ def test_settings_that_cannot_work_are_refused_where_they_stand(case: str, tmp_p
 
 
 def test_faults_of_several_values_have_lines_of_their_own(tmp_path: Path) -> None:
-    """All faults come together, each at the line of the value to change."""
+    """The faults of several values are reported together, each at the line of its value."""
     faults = faults_of(tmp_path / "catalog.yaml", {"copy_count": 3}, {"min": 0, "max": 2, "idle_minutes": 5})
 
     assert faults == [

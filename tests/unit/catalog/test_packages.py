@@ -90,13 +90,13 @@ def load(tmp_path: Path, packages: str) -> None:
 def test_what_would_not_give_the_same_container_is_refused(
     tmp_path: Path, packages: str, code: str, field: str
 ) -> None:
-    """Only one version, and no way to say anything else to pip."""
+    """A requirement is rejected unless it has one exact version and no other options of pip."""
     with refused(code, f"models.nli.packages{field}", kind=CatalogError):
         load(tmp_path, packages)
 
 
 def test_files_that_are_no_wheels_or_too_large_are_refused(tmp_path: Path) -> None:
-    """Before anything is deployed, by name and size."""
+    """A file that is no wheel or is too large is rejected by name and size before a deploy."""
     (tmp_path / "text-1.0-py3-none-any.whl").write_text("no zip")
     with refused("wheel-invalid", "models.nli.packages.0"):
         load(tmp_path, "text-1.0-py3-none-any.whl")
@@ -134,7 +134,7 @@ def test_requirements_name_packages_behind_the_images_own(tmp_path: Path) -> Non
 
 
 def test_one_server_has_one_version_of_a_package(tmp_path: Path) -> None:
-    """All models share a Python; the message names the other model. Files of one name must be one file."""
+    """Two models with different versions of a package are rejected, because all models share one Python."""
     (fault,) = package_faults({"a": ["einops==0.8.1"], "b": ["einops==0.8.1"], "c": ["einops==0.8.0"]})
     assert (fault.code, fault.field) == ("package-versions-differ", "models.c.packages")
     assert "'a'" in fault.problem
@@ -173,7 +173,7 @@ def test_same_wheel_same_archive(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_pip_installs_from_the_unpacked_archive_without_a_network(tmp_path: Path) -> None:
-    """As the server calls it: `pip install -r` with the file's whole path, from another folder."""
+    """The server's call, `pip install -r` with the full path from another folder, finds the wheels."""
     archive = tmp_path / "model.tar.gz"
     archive.write_bytes(pack(files_of(entry(str(write_wheel(tmp_path / "wheels"))), LMI)))
     with tarfile.open(archive) as tar:

@@ -44,7 +44,7 @@ def test_mdeberta_is_written_as_agreed() -> None:
 
 
 def test_every_setting_reaches_the_file() -> None:
-    """No field of an entry is one that nobody reads."""
+    """Each field of an entry has an effect on serving.properties."""
     everything = entry(
         required_memory_mb=1,
         reserved_memory_mb=2,
@@ -196,7 +196,7 @@ def test_requirements_file_is_the_lock_s() -> None:
 
 
 def test_archives_of_a_deploy_follow_the_topology() -> None:
-    """One a model, or one of all with a folder for each; the same files either way."""
+    """A deploy writes one archive per model, or one archive with a folder per model, with the same files."""
     zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml").catalog
     multi = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 

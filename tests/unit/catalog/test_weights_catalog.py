@@ -59,7 +59,7 @@ def test_pushed_weights_are_an_address_with_the_revision_in_it() -> None:
 
 
 def test_weights_in_the_archive_are_named_nowhere() -> None:
-    """They lie beside the properties, where the server looks when it is told nothing."""
+    """With `weights: archive` no property names the weights, because the server finds them beside the properties."""
     entry = catalog(weights="archive").models["nli"]
     assert (entry.pushed, entry.from_hub) == (True, False)
     assert {"option.model_id", "option.revision"} & properties_of(entry).keys() == set()
@@ -128,7 +128,7 @@ def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["s3://bucket", "Bucket", "ab", "-bucket"])
 def test_weights_bucket_is_a_name(name: str) -> None:
-    """Neither an address nor a path."""
+    """`storage.weights_bucket` must be a name, and neither an address nor a path."""
     assert fault(storage={"weights_bucket": name}) == ("name-not-allowed", "storage.weights_bucket")
 
 

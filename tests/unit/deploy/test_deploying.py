@@ -64,7 +64,7 @@ def run(stacks: Stacks, log: Path, code: str, watch: LogWatch | None = None) -> 
 
 
 def test_each_resource_is_shown_with_its_last_status(tmp_path: Path) -> None:
-    """In the order in which they were begun; what an earlier deploy did is not shown."""
+    """The progress shows each resource of this deploy with its last status, in the order of their starts."""
     stacks = Stacks(
         event("Old", "CREATE_COMPLETE", age=timedelta(hours=1)),
         event("Bucket", "CREATE_IN_PROGRESS"),
@@ -80,7 +80,7 @@ def test_each_resource_is_shown_with_its_last_status(tmp_path: Path) -> None:
 
 
 def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Path) -> None:
-    """One resource failed; others were cancelled for it, which explains nothing."""
+    """The error of a failed deploy names the failed resource, not those that CloudFormation cancelled."""
     stacks = Stacks(
         event("Endpoint", "CREATE_FAILED", "no machine to be had"),
         event("Alarm", "CREATE_FAILED", "Resource creation cancelled"),
@@ -122,7 +122,7 @@ class Watched:
         self.watch = LogWatch(client, ["x-l"], 0)
 
     def filter_log_events(self, **asked: Any) -> dict[str, Any]:
-        """All lines of a group at once."""
+        """Return all lines of a log group at once."""
         lines = self.lines.get(asked["logGroupName"], [])
         return {"events": [{"eventId": f"{number}", "message": line} for number, line in enumerate(lines)]}
 
@@ -137,11 +137,11 @@ class Keeping(Stacks):
     """A stack whose log groups an update leaves as they are, so that no event tells of them."""
 
     def get_paginator(self, _: str) -> Any:
-        """All resources on one page."""
+        """Return a paginator with all resources on one page."""
         return self
 
     def paginate(self, **_: object) -> list[dict[str, Any]]:
-        """As above."""
+        """Return the one page of all resources."""
         kept = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": ENDPOINT_GROUP}
         other = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": "function"}
         return [{"StackResourceSummaries": [kept, other, {"ResourceType": "AWS::IAM::Role"}]}]

@@ -105,7 +105,7 @@ def run(*arguments: str) -> Result:
     ],
 )
 def test_end_that_is_asked_for(text: str, current: str | None, expected: str) -> None:
-    """From now, later by, or a moment; later than an end that is past counts from now."""
+    """`cohost expire` takes a time from now, a time to add, or a moment; a past expiry is extended from now."""
     found = read_when(text, now=NOW, current=None if current is None else dt.datetime.fromisoformat(current))
     assert found is not None
     assert found.isoformat() == expected
@@ -126,7 +126,7 @@ def test_never_is_no_end() -> None:
     ],
 )
 def test_end_that_cannot_be_is_refused(text: str, code: str) -> None:
-    """With what is allowed, and before anything is changed."""
+    """An impossible expiry is rejected with the allowed values, and changes no schedule."""
     with refused(code, "WHEN", kind=StackError):
         read_when(text, now=NOW, current=None)
 
@@ -145,7 +145,7 @@ def test_move_keeps_what_a_schedule_is(monkeypatch: pytest.MonkeyPatch, later: d
 
 
 def test_never_switches_every_schedule_off_and_back(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """They stay in the stack, disabled and with a moment to come, until an end is set again."""
+    """`cohost expire never` disables the schedules of the stack until a new expiry is set."""
     services = play(monkeypatch, Services(later))
     assert "keeps running and bills until it is removed" in run("never").stdout
     assert {one["State"] for one in services.schedules.values()} == {"DISABLED"}
@@ -168,7 +168,7 @@ def test_copies_that_were_taken_come_back_with_the_next_call(
 
 
 def test_endpoint_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """Under its name, with the stack's own configuration; lost scaling is told."""
+    """`cohost expire` creates a deleted endpoint again with its name and configuration, and reports lost scaling."""
     ended = later - dt.timedelta(days=9)
     services = play(monkeypatch, Services(ended, MULTI_MODEL, action="delete-endpoint", config="the-config"))
     services.gone = True
@@ -197,7 +197,7 @@ def test_stack_without_an_end_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
 
 
 def test_refusal_of_the_service_is_told(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """With the schedule's name and the service's reason."""
+    """The error of a failed change has the schedule's name and the service's reason."""
     services = play(monkeypatch, Services(later))
     services.refused["UpdateSchedule"] = "no right to pass the role"
     with refused("schedule-refused", "schedule bounds", kind=StackError) as caught:

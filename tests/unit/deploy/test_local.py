@@ -57,7 +57,7 @@ def test_stale_record_is_no_server(record: str, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: Path) -> None:
-    """Only a server that answers as ours, with the recorded process id, is stopped."""
+    """`cohost local down` stops only a server that answers as the emulator with the recorded process id."""
     record = {"url": f"http://127.0.0.1:{taken_port}", "pid": os.getpid()}
     (tmp_path / "server.json").write_text(json.dumps(record))
 

@@ -1,4 +1,4 @@
-"""Each check of `cohost preflight`, in each of its outcomes, on answers of the form that the services give."""
+"""Each check of `cohost preflight` in each of its outcomes, with answers in the form of AWS's."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
 
 def findings(catalog: Catalog | None = None, **answers: list[tuple[str, Any]]) -> dict[str, Finding]:
-    """All findings by check, with some services answering otherwise."""
+    """Return all findings by check, with other answers of some services."""
     session: Any = Session({**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}})
     found = run_checks(session, REGION, catalog or load_catalog(ENCODERS).catalog, load_prices())
     return {one.check: one for one in found}
@@ -140,7 +140,7 @@ def of_type(instance_type: str) -> Catalog:
 
 @pytest.mark.usefixtures("hub")
 def test_a_good_account_passes_everything() -> None:
-    """Every check is there, each passes, and each says what it saw."""
+    """In a well-prepared account every check passes and states the value that it found."""
     found = findings()
     assert tuple(found) == (*NAMES, "model mdeberta", "model minilm", "model xlmr-large")
     assert {one.outcome for one in found.values()} == {"pass"}
@@ -163,7 +163,7 @@ def test_without_credentials_nothing_is_asked_of_the_account(answer: Any) -> Non
 
 @pytest.mark.usefixtures("hub")
 def test_an_account_that_cannot_be_reached_is_unknown() -> None:
-    """No network is no verdict."""
+    """Checks have the result "unknown" if the account cannot be reached."""
     error = EndpointConnectionError(endpoint_url="https://sts.us-east-1.amazonaws.com/")
     assert findings(sts=[("get_caller_identity", error)])["credentials"].outcome == "unknown"
 
@@ -178,14 +178,14 @@ def test_an_account_that_cannot_be_reached_is_unknown() -> None:
     ],
 )
 def test_bootstrap(answer: Any, outcome: str, words: str) -> None:
-    """Not bootstrapped and bootstrapped long ago fail; not allowed to look is unknown."""
+    """The check fails for a missing or old bootstrap, and is unknown without the right to read its version."""
     found = findings(ssm=[("get_parameter", answer)])["bootstrap"]
     assert (found.outcome, words in found.why) == (outcome, True), found.why
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_type_without_a_quota_is_unknown_and_its_family_is_named() -> None:
-    """No source says that Service Quotas lists every type, so a deploy is not stopped by one that is missing."""
+    """An instance type without a listed quota is unknown, because Service Quotas may not list every type."""
     found = findings(of_type("ml.g5.48xlarge"))
     assert found["instance type"].outcome == found["quota"].outcome == "unknown"
     assert "of ml.g5.12xlarge, ml.g5.2xlarge, ml.g5.xlarge" in found["instance type"].why
@@ -367,7 +367,7 @@ def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict
     [("ml.g5.xlarge", 0, "pass"), ("ml.g5.2xlarge", 0, "pass"), ("ml.g5.2xlarge", 1, "fail")],
 )
 def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, targets: int, outcome: str) -> None:
-    """Without a registered target it can; the same type is no change."""
+    """A changed instance type fails the check only if a scalable target is registered for the variant."""
     catalog = changed(
         endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": instance_type})
     )

@@ -79,7 +79,7 @@ def earlier(generation: str = "aaaaaaaaaaaa", **properties: Any) -> Earlier:
 
 
 def test_last_one_is_chosen_and_another_by_its_id() -> None:
-    """Without an id it is the one that served before; with one, that one."""
+    """A rollback without --to chooses the generation that served before; with --to it chooses the named one."""
     stored = [earlier("aaaaaaaaaaaa"), earlier("cccccccccccc")]
     assert choose(stored, None).generation == "aaaaaaaaaaaa"
     assert choose(stored, "cccccccccccc").generation == "cccccccccccc"
@@ -149,7 +149,7 @@ def test_rollback_of_a_component_names_models_as_its_container_does() -> None:
 
 
 def test_second_rollback_leaves_the_first_s_mark_behind() -> None:
-    """Only one generation is named at a time, and the weights' bucket stays as the template writes it."""
+    """A second rollback names only its own generation, and the name of the weights bucket stays as in the template."""
     sub = {"Fn::Sub": "weights-${AWS::AccountId}"}
     before = template(Generation="bbbbbbbbbbbb", WeightsBucket=sub)
     store = template_of(before, deployment(), earlier(WeightsBucket="weights-123"))["Resources"]["Store"]["Properties"]
@@ -173,21 +173,21 @@ def test_what_only_a_deploy_would_bring_is_refused(properties: dict[str, Any], t
 
 
 def test_pushed_weights_are_no_obstacle() -> None:
-    """All that was pushed may be read, so another revision of it is no other right."""
+    """A rollback to another pushed revision is allowed, because the container may read all pushed weights."""
     then = {"nli": {"option.model_id": "s3://{WeightsBucket}/weights/org/nli/" + "0" * 40 + "/"}}
     weights = {"WeightsBucket": "weights-123"}
     assert template_of(template(**weights), deployment(), earlier(Models=then, **weights))
 
 
 def test_comparison_designs_are_refused() -> None:
-    """Their archives have other names, or components of their own."""
+    """A rollback of a stack of the comparison designs is rejected."""
     with refused("rollback-unsupported", kind=StackError):
         check_topology(deployment(topology="cpu-onnx"))
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_template_of_another_stack_is_refused(count: int) -> None:
-    """Without just one store nobody knows what to change."""
+    """A rollback of a template without exactly one model store is rejected."""
     stores = {f"Store{number}": {"Type": "Custom::LmiModelStore"} for number in range(count)}
     with refused("store-ambiguous", kind=StackError):
         present_models({"Resources": stores})
@@ -304,7 +304,7 @@ def test_update_that_failed_tells_which_resource_and_why() -> None:
 
 
 def test_refused_update_is_told_in_one_line() -> None:
-    """Nothing to update, or an update under way, is CloudFormation's own sentence."""
+    """If CloudFormation rejects the update, the error has CloudFormation's message in one line."""
     client = boto3.client(
         "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )

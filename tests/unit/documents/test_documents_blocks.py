@@ -24,7 +24,7 @@ COMMENT = re.compile(r"\s*(?<![\w$])#\s.*$", re.MULTILINE)
 
 
 def blocks_of(*kinds: str) -> list[Block]:
-    """All blocks with one of these marks."""
+    """Return all code blocks with one of these marks."""
     return [block for block in all_blocks() if block.kind in kinds]
 
 
@@ -48,7 +48,7 @@ def test_a_block_without_a_mark_is_found(tmp_path: Path) -> None:
 
 
 def typed() -> list[Any]:
-    """Each block of commands as a parameter; to ask Locust for its options takes a process."""
+    """Return each block of commands as a parameter, marked as a process if it needs the options of Locust."""
     return [
         pytest.param(block, id=str(block), marks=pytest.mark.process if "locust" in block.text else ())
         for block in blocks_of(*COMMANDS)
@@ -81,7 +81,7 @@ def test_commands_have_the_subcommands_and_options_that_are_written(block: Block
     ],
 )
 def test_a_command_that_does_not_exist_is_found(text: str, fault: str) -> None:
-    """Each check of command lines can fail."""
+    """Each check of command lines finds a wrong command."""
     assert any(fault in found for found in command_lines.faults(text)), command_lines.faults(text)
 
 
@@ -114,7 +114,7 @@ def test_yaml_can_be_read_and_parts_of_a_catalog_are_taken(block: Block, tmp_pat
 
 
 def put_into(name: str, fragment: dict[str, Any], folder: Path) -> Path:
-    """One of the product's catalogs with a fragment in it."""
+    """Return one of the project's catalogs with a fragment in it."""
     file = folder / "catalog.yaml"
     file.write_text((PROJECT / "model_configs" / name).read_text(encoding="utf-8"), encoding="utf-8")
     write_into(file, yaml.safe_dump(fragment))

@@ -23,7 +23,7 @@ FIX = "run `make docs`"
 
 
 def test_tables_of_the_catalog_are_as_the_models_say() -> None:
-    """Every key of the catalog stands on its page, with the default and the values that the code takes."""
+    """docs/catalog.md has every key of the catalog with the code's default and allowed values."""
     text = catalog_tables.PAGE.read_text(encoding="utf-8")
 
     assert catalog_tables.refresh(text) == text, FIX
@@ -83,7 +83,7 @@ def test_texts_of_every_form_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """All pages are in the navigation, and every link and anchor between them leads somewhere."""
+    """The site has all pages in its navigation, and each link and anchor between pages has a target."""
     config = load_config(str(PROJECT / "mkdocs.yml"), site_dir=str(tmp_path / "site"), strict=True)
 
     build(config)

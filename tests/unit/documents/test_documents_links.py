@@ -1,4 +1,4 @@
-"""Every link of README and docs leads somewhere, on GitHub and in the checkout; what is on the web is not asked."""
+"""Every link of README and docs to a file or an anchor has a target; links to the web are not checked."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_sleep_says_what_still_bills(session: Session) -> None:
 
 
 def test_instances_without_managed_scaling_stay(session: Session) -> None:
-    """Without it the endpoint's instances are as many as it was made with."""
+    """An endpoint without managed scaling keeps the number of instances with which it was created."""
     session.managed, session.minimum = None, None
 
     printed = text(run("sleep"))
@@ -99,7 +99,7 @@ def test_wake_waits_until_a_model_answers(session: Session) -> None:
 
 
 def test_wake_keeps_a_number_of_copies(session: Session) -> None:
-    """For working hours; as data for a script."""
+    """`cohost wake --copies` keeps this number of copies, and --json prints the result for scripts."""
     data = json.loads(run("wake", "--copies", "2", "--json").stdout)
 
     assert (data["copies"], data["bounds"]["minimum"], data["running"]) == (2, 2, 2)
@@ -159,7 +159,7 @@ def test_status_as_json_has_the_component(session: Session) -> None:
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])
 def test_multi_model_endpoints_are_refused(session: Session, command: str) -> None:
-    """With the reason and the way out."""
+    """`cohost wake` and `cohost sleep` reject a multi-model endpoint with the reason and a fix."""
     session.outputs |= {"Topology": "multi-model"}
     del session.outputs["InferenceComponentName"]
 
@@ -175,7 +175,7 @@ def test_push_is_refused_before_anything_is_sent(session: Session) -> None:
 
 
 def test_invoke_at_zero_fails_with_a_fault_of_its_own(session: Session) -> None:
-    """Without --wake a caller is not kept waiting."""
+    """`cohost invoke` without --wake fails at once if no copy runs."""
     session.answers = [fault("InvokeEndpoint", NO_CAPACITY, code="ValidationError")]
 
     with refused("no-capacity", kind=NoCapacityError):

@@ -108,7 +108,7 @@ class Harness:
         self.sagemaker.add_response("describe_inference_component", answer, name)
 
     def nothing_is_left(self) -> None:
-        """All that was told to be asked was asked."""
+        """Assert that all prepared requests were made."""
         for stubber in self.stubbers:
             stubber.assert_no_pending_responses()
 
@@ -165,7 +165,7 @@ def test_body_over_the_service_s_limit_is_not_sent(harness: Harness) -> None:
 
 
 def test_unknown_model_is_not_called(harness: Harness) -> None:
-    """No request leaves for a name that neither the outputs nor the live generation have."""
+    """The client sends no request for a model that neither the outputs nor the live generation have."""
     harness.lists("nli.tar.gz", "mini.tar.gz", "README")
 
     with refused("model-not-deployed", "model", kind=RoutingError):
@@ -238,7 +238,7 @@ def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> N
     ],
 )
 def test_a_containers_words_are_told_without_their_json(harness: Harness, answer: str, told: str) -> None:
-    """In each form that DJL Serving gives an error; what is none of them is told as it is, in one line."""
+    """The error has the message from each of DJL Serving's forms of errors; another text is shown unchanged."""
     harness.fails("ModelError", 424, OriginalStatusCode=500, OriginalMessage=answer, LogStreamArn="arn")
     with refused("endpoint-answer") as caught:
         harness.client.invoke("nli", "a")
@@ -254,7 +254,7 @@ def test_sentence_with_status_200_is_an_error(harness: Harness) -> None:
 
 
 def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
-    """The same call, told to the component, with the caller's own attributes beside the model."""
+    """A call of a component names the model in the custom attributes, beside the caller's own attributes."""
     component.answers(
         [1],
         expected={
@@ -270,7 +270,7 @@ def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
 
 @pytest.mark.parametrize("deployed", [{"xlmr-large": "xlmr-large"}, {"xlmr-large": "xlmr_large"}])
 def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, str]) -> None:
-    """Also on a stack whose outputs and folders still have the catalog's name: the server's is the same."""
+    """A call of a component uses the server's name of the model, even if the stack's outputs have the catalog's."""
     harness = Harness(dataclasses.replace(COMPONENT, models=deployed))
     attributes = {"CustomAttributes": "model_name=xlmr_large"}
     harness.answers([1], expected={**attributes, **_any("EndpointName InferenceComponentName Body ContentType Accept")})
@@ -280,7 +280,7 @@ def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, st
 
 @pytest.mark.parametrize("model", ["NLI", "../nli", "nli.tar.gz", "", "lmi-cohost-models", "other"])
 def test_unknown_model_of_a_component_is_not_called(component: Harness, model: str) -> None:
-    """No request leaves, to S3 neither: a component has no model beside those of its deploy."""
+    """The client sends no request for a model that a component lacks, and does not look into S3."""
     with refused("model-not-deployed", "model", kind=RoutingError):
         component.client.invoke(model, "a")
 
@@ -305,7 +305,7 @@ def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
 
 
 def test_waking_calls_once_and_then_looks(component: Harness) -> None:
-    """Only the first call is refused: while a copy starts nothing is sent that would ask for another one."""
+    """A call that waits for a wake-up is rejected once; then the client polls without calls until a copy runs."""
     told: list[float] = []
     component.is_at_zero()
     component.has_copies(0, 0)
@@ -388,7 +388,7 @@ def test_waking_repeats_no_other_fault(component: Harness, code: str, status: in
 
 
 def test_waking_changes_nothing_on_a_multi_model_endpoint(harness: Harness) -> None:
-    """The same code runs on both topologies: an endpoint that is never at zero needs no waking."""
+    """`wake=True` has no effect on a multi-model endpoint, so the same code works on both topologies."""
     harness.answers([1])
 
     assert harness.client.invoke("nli", "a", wake=True) == [1]
@@ -409,7 +409,7 @@ def test_model_that_is_restarted_is_asked_again() -> None:
 
 
 def test_restart_is_waited_for_two_minutes() -> None:
-    """Then the caller hears what it waited for, and how to wait longer."""
+    """The client retries for two minutes during a restart, and its error names the option for a longer wait."""
     harness = Harness(BATCHED)
     for _ in range(29):  # after 0, 0.25, 0.75, 1.75, 3.75, 7.75, 12.75 … 117.75 and 120 s
         harness.is_stopped()

@@ -119,7 +119,7 @@ def test_stack_under_way_has_no_outputs_yet(cloudformation: tuple[Any, Stubber])
 
 
 def test_missing_credentials_are_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without credentials the message names what to set."""
+    """The error for missing credentials names the variables to set."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -32,7 +32,7 @@ def test_multi_model_scales_instances() -> None:
 
 
 def test_scale_to_zero_scales_copies_that_share_gpus() -> None:
-    """Nothing at least; four copies share an instance with four GPUs."""
+    """Scale-to-zero has a minimum of 0 instances, and a maximum by the number of copies that share one."""
     assert bounds(topology="scale-to-zero") == (0, 1)
     assert bounds({"max": 9}, topology="scale-to-zero", instance_type="ml.g5.12xlarge") == (0, 3)
 
@@ -41,5 +41,5 @@ def test_scale_to_zero_scales_copies_that_share_gpus() -> None:
     ("instance_type", "expected"), [("ml.g5.xlarge", 3), ("ml.g5.12xlarge", 1), ("ml.c7i.xlarge", 3), ("ml.x9.huge", 3)]
 )
 def test_copy_takes_a_gpu_or_an_instance(instance_type: str, expected: int) -> None:
-    """Without GPUs, and where nothing is known of a type, each copy counts as an instance."""
+    """Each copy counts as one instance if the type has no GPU or is unknown."""
     assert instances_for(3, instance_type) == expected

@@ -80,7 +80,7 @@ def test_a_log_without_a_reason_names_the_model_all_the_same() -> None:
 
 
 def test_two_folders_of_one_name_are_a_failure() -> None:
-    """It ends the server at its start (recorded: 29_store_folder_names)."""
+    """Two model folders with one name are a load failure, because they end the server at its start (recorded: 29)."""
     (failure,) = read("ai.djl.serving.http.BadRequestException: Workflow a_b is already registered.")
     assert failure.line() == "model a_b was not loaded: two folders of the model store become a_b"
 
@@ -176,7 +176,7 @@ def endpoint_logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
 
 
 def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: Logs) -> None:
-    """All else stays; the reason is the model's own where the log names models, else a worker's last error."""
+    """An error without a reason gets the reason from the model's log lines, or else from a worker's last error."""
     endpoint_logs.messages = TRACEBACK.format(model="0123", reason="no weights").splitlines()
     parts: dict[str, Any] = {"allowed": "an answer", "fix": "mend it", "status": 500, "aws_code": "ModelError"}
     told = call(endpoint_logs, NoCapacityError("some-code", "model mini", NOTHING, **parts))
@@ -192,7 +192,7 @@ def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: 
 
 
 def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:
-    """No log is read for it; nor is anything added where the log knows no more."""
+    """An error with a reason stays unchanged, and no log is read."""
     said = failure("EngineException: Failed to initialize model: org/mini: dtype")
     assert call(endpoint_logs, said) is said
     assert endpoint_logs.asked == []
@@ -214,7 +214,7 @@ class Session:
 
 
 def test_the_status_names_models_that_were_not_loaded(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the log groups of endpoint and component, of the last hour, with the catalog's names."""
+    """`cohost status` names models that failed to load in the last hour, by their names in the catalog."""
     deployment = Deployment(
         stack_name="s",
         endpoint_name="e",

@@ -1,4 +1,4 @@
-"""One tiny call of each model shows which ones answer, and `cohost status --probe` tells it."""
+"""The probe of `cohost status --probe`: one small call per model shows the models that answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_each_answer_has_a_verdict(answers: list[Any], verdict: Verdict, detail:
 
 
 def test_batched_model_that_is_restarted_is_not_dead() -> None:
-    """The same answer means another thing where the server starts the process again, and one call shows it."""
+    """A stopped process of a batched model is reported as restarting, because the server restarts it."""
     probe, session = probed(stopped(), handlers={"nli": "batched"})
 
     assert (probe.verdict, probe.well, len(session.calls)) == (Verdict.RESTARTING, False, 1)

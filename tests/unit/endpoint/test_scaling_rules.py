@@ -16,7 +16,7 @@ def test_capacity_brings_the_metric_to_its_target(load: float, target: float, ex
 
 
 def step(adjustment: int, low: float | None = None, high: float | None = None) -> dict[str, Any]:
-    """One step."""
+    """Return one step of a step policy."""
     bounds = {"MetricIntervalLowerBound": low, "MetricIntervalUpperBound": high}
     return {"ScalingAdjustment": adjustment, **{key: value for key, value in bounds.items() if value is not None}}
 
@@ -35,7 +35,7 @@ def test_above_the_threshold_a_step_begins_at_its_lower_bound(difference: float,
 
 @pytest.mark.parametrize(("difference", "expected"), [(0, 9), (-10, 8), (-9, 9), (1, None)])
 def test_below_the_threshold_a_step_ends_at_its_upper_bound(difference: float, expected: int | None) -> None:
-    """There it is the upper bound that belongs to the step."""
+    """Below the threshold the upper bound of a step belongs to the step."""
     configuration = {"AdjustmentType": "ChangeInCapacity", "StepAdjustments": [step(-1, -10, 0), step(-2, None, -10)]}
     assert stepped_capacity(configuration, 10, difference=difference, above=False) == expected
 

@@ -42,7 +42,7 @@ def test_one_result_a_text(content: Any, parameters: dict[str, Any] | None, expe
     ],
 )
 def test_other_answers_stay_as_they_are(content: Any) -> None:
-    """Nothing that another handler answers is taken for a translator's."""
+    """An answer of another handler is not converted as an answer of DJL's translator."""
     assert as_results(content, {"top_k": 1}) == content
 
 

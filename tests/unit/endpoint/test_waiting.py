@@ -42,7 +42,7 @@ class Service:
         self._refusals = refusals
 
     def send(self) -> str:
-        """One call."""
+        """Make one call."""
         self.calls += 1
         if self.calls <= self._refusals:
             raise Refused(f"call {self.calls}")
@@ -55,7 +55,7 @@ def gate(clock: Clock, look: Callable[[], bool] = lambda: True) -> Gate:
 
 
 def ignore(_: Waiting) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def test_an_answer_needs_no_pause() -> None:
@@ -104,7 +104,7 @@ def test_a_second_wait_begins_with_short_pauses() -> None:
 
 
 def test_another_fault_is_not_repeated() -> None:
-    """Only the refusal is waited for."""
+    """Only the expected rejection is retried, and any other error is raised."""
     calls = []
 
     def send() -> None:
@@ -141,7 +141,7 @@ class Crowd:
         assert self.released.wait(60)
 
     def call(self, send: Callable[[], str]) -> str:
-        """One call that waits."""
+        """Make one call that waits."""
         return self.gate.run(send, limit_s=self.limit_s, notice=lambda _: self.told.release())
 
 
@@ -212,7 +212,7 @@ def test_one_who_waits_for_another_keeps_its_own_limit() -> None:
 
 
 def test_the_default_clock_is_the_machine_s() -> None:
-    """Without a clock of its own a gate waits in real time."""
+    """A gate without a clock waits in the machine's time."""
     clock = Clock()
     before = time.monotonic()
     clock.sleep(0.001)

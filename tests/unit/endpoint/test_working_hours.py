@@ -59,7 +59,7 @@ def test_sleep_lowers_a_minimum_first() -> None:
 
 
 def test_sleep_until_wake_keeps_calls_from_waking_it() -> None:
-    """Neither calls nor the schedule add copies while both are suspended."""
+    """After `cohost sleep --until-wake` neither calls nor the schedule add copies."""
     session = Session()
 
     put_to_sleep(COMPONENT, session, patience(), until_wake=True)
@@ -85,7 +85,7 @@ def test_sleep_of_what_sleeps_changes_nothing() -> None:
 
 
 def test_a_refused_change_leaves_the_bounds_as_they_were() -> None:
-    """Nothing half-done stays: the minimum comes back when the copies cannot be set."""
+    """If the number of copies cannot be set, the minimum is restored."""
     session = Session(minimum=1, deployed_minimum=1)
     session.refused["UpdateInferenceComponentRuntimeConfig"] = "Cannot update in-progress component"
 
@@ -137,7 +137,7 @@ def test_wake_undoes_sleep(deployed: int) -> None:
 
 
 def test_wake_keeps_copies_when_a_number_is_given() -> None:
-    """For working hours: auto scaling does not go below, until the next sleep."""
+    """After `cohost wake --copies` auto scaling keeps this number of copies until `cohost sleep`."""
     session = Session(desired=0)
 
     change = wake_up(COMPONENT, session, patience(), copies=2)
@@ -207,7 +207,7 @@ def test_a_template_that_may_not_be_read_is_told() -> None:
 
 
 def test_a_multi_model_endpoint_is_told_the_way_out() -> None:
-    """Both refuse before they ask for anything, with the reason."""
+    """Waking and sleeping a multi-model endpoint are rejected with the reason before any request."""
     session = Session()
     with refused("topology-unfit", "cohost wake", kind=RoutingError):
         wake_up(MULTI_MODEL, session, patience(), copies=None)

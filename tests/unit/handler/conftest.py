@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def _torch_prepared() -> None:
-    """On import, transformers' DeBERTa uses a function that torch deprecates.
+    """Import transformers' DeBERTa once, because it uses a function that torch deprecates.
 
     A torch for GPUs on a machine without one compiles with a stand-in for the driver, which belongs to the first thread
     that compiles: here the one that outlives all models.

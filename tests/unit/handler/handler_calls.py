@@ -75,7 +75,7 @@ class Caller:
         self.service = service
 
     async def __call__(self, body: object, **headers: str) -> Reply:
-        """One request's answer."""
+        """Return the answer to one request."""
         return reply(await self.service.handle(request(body, **headers)))
 
     async def counters(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class HeldForward:
         self._forward = forward
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the model's."""
+        """Pass all other attributes on to the model."""
         return getattr(self._forward, name)
 
     def launch(self, sequences: Any) -> Any:

@@ -51,7 +51,7 @@ asyncio.run(main())
     ids=["bare", "users"],
 )
 def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], allocator: str) -> None:
-    """In a fresh interpreter, with nothing of this project on the path but the copied files; torch's settings are set.
+    """The handler's copied files serve a model in a fresh interpreter without this project on the path.
 
     A setting of the user's stays as it is.
     """

@@ -23,7 +23,7 @@ def test_a_long_text_does_not_make_short_ones_pay_for_its_padding() -> None:
 
 
 def test_padding_that_costs_less_than_a_pass_is_taken() -> None:
-    """Four tokens of padding are cheaper than a second pass."""
+    """Two lengths share a pass if their padding costs less than a second pass."""
     assert together([30, 34], LIMITS) == [0, 1]
 
 

@@ -30,7 +30,7 @@ class Backend:
         self._fail_after = fail_after
 
     def __call__(self, graph: torch.fx.GraphModule, _inputs: list[torch.Tensor]) -> Callable[..., Any]:
-        """One program more."""
+        """Count one more program."""
         self.programs += 1
         if self.programs > self._fail_after:
             raise RuntimeError("no C++ compiler")
@@ -39,7 +39,7 @@ class Backend:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
-    """In the place of torch's compiler."""
+    """Replace torch's compiler."""
     return use(monkeypatch, Backend())
 
 
@@ -73,7 +73,7 @@ def test_answers_are_the_same_and_compilations_are_bounded(backend: Backend) -> 
 
 
 def test_warm_up_meets_all_shapes_that_can_come(backend: Backend) -> None:
-    """After it, no caller waits for a compilation."""
+    """The warm-up compiles all shapes, so no caller waits for a compilation."""
 
     async def scenario(call: Caller) -> int:
         before = backend.programs
@@ -101,7 +101,7 @@ def test_buckets_double_up_to_the_limit() -> None:
 def test_without_a_compiler_the_model_runs_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On load: packed where that is possible, with a line in the log."""
+    """Without a compiler the model runs uncompiled, packed if possible, and the log has a line about it."""
     use(monkeypatch, Backend(fail_after=0))
     assert load(read_options(options(compile="true"))).packs is load(read_options(options())).packs
     assert "compile: not used" in caplog.text
@@ -119,7 +119,7 @@ def test_a_compiler_that_fails_later_fails_no_request(
 
 
 def test_memory_that_runs_out_is_no_fault_of_the_compiler() -> None:
-    """It is passed on, for the batch to be halved, and the program stays in use."""
+    """An out-of-memory error in a compiled pass leads to a halved batch, and the program stays in use."""
     compiled = CompiledModel(None, 16)
 
     def no_room(**_: torch.Tensor) -> None:

@@ -171,7 +171,7 @@ def batch(wants: list[Want], *, segments: bool) -> list[TokenSequence]:
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("task", WANTS)
 def test_a_pass_waits_for_no_copy(monkeypatch: pytest.MonkeyPatch, kind: str, task: str, packed: bool) -> None:  # noqa: FBT001
-    """One copy of 32-bit numbers to the device, one copy back, and no other, whatever the number of layers."""
+    """A pass makes one copy to the device and one copy back, whatever the number of layers."""
     disentangled_flash(monkeypatch)
     # On tensors without numbers, transformers leaves out a look at the mask that it takes otherwise.
     monkeypatch.setattr("transformers.masking_utils.is_tracing", lambda _: False)

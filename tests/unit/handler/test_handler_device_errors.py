@@ -88,11 +88,11 @@ class FakeCuda:
         self.is_initialized: Callable[[], bool] = lambda: initialized
 
     def device_count(self) -> int:
-        """Two."""
+        """Return two devices."""
         return 2
 
     def memory_reserved(self, number: int) -> int:
-        """Only one of them was used."""
+        """Return memory for one of the two devices only."""
         return 1024 * number
 
     def synchronize(self, number: int) -> None:
@@ -129,7 +129,7 @@ def test_the_probe_sends_a_number_there_and_back(
     error: Exception | None,
     answered: bool,  # noqa: FBT001
 ) -> None:
-    """Only on GPUs that the process uses, because a first call of another takes 443 MiB; no memory is an answer too."""
+    """The probe copies a number to each GPU that the process uses and back; out of memory is an answer too."""
     cuda = FakeCuda(error)
     fake_torch(monkeypatch, cuda)
     assert device_answers() is answered

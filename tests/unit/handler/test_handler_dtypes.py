@@ -31,7 +31,7 @@ class FakeModel:
         self.dtype = torch.float32
 
     def to(self, target: Any) -> FakeModel:
-        """As a module's, in place."""
+        """Convert in place, as a module of torch does."""
         self.moves.append(str(target).removeprefix("torch."))
         self.dtype = target if isinstance(target, torch.dtype) else self.dtype
         return self
@@ -78,7 +78,7 @@ def label_of(*wrong: str) -> Callable[[FakeModel], list[Any]]:
 def test_a_gpu_serves_in_the_fastest_format_with_the_answers_of_fp32(
     wrong: tuple[str, ...], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is said in the catalog; each format that is left out is named in the log, with the reason."""
+    """Without a dtype a GPU serves in the fastest format whose answers equal fp32, and the log names the others."""
     got, weights = chosen(label_of(*wrong))
     assert got == name
     assert torch.backends.cuda.matmul.allow_tf32 is (name == "tf32")
@@ -167,7 +167,7 @@ def test_the_first_model_is_gone_before_another_is_loaded(monkeypatch: pytest.Mo
 
 
 def test_what_was_chosen_stands_in_the_log_and_in_the_counters(caplog: pytest.LogCaptureFixture) -> None:
-    """So a report on a running server can show it."""
+    """The chosen number format is in the log and in the counters, so a report can show it."""
 
     async def scenario(call: Caller) -> dict[str, Any]:
         return await call.counters()

@@ -39,7 +39,7 @@ class FakeForward:
         self.gate.set()
 
     def packs(self, _sequence: TokenSequence) -> bool:
-        """It pads."""
+        """Return False, because this model pads."""
         return False
 
     def length_of(self, sequence: TokenSequence) -> int:
@@ -47,7 +47,7 @@ class FakeForward:
         return sequence.length
 
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
-        """As many as after padding."""
+        """Return the number of tokens after padding."""
         return len(sequences) * max(one.length for one in sequences)
 
     def free_memory(self) -> None:
@@ -194,7 +194,7 @@ def test_when_memory_runs_out_the_batch_is_halved_and_all_are_served() -> None:
 
 
 def test_a_sequence_that_never_fits_answers_507_and_its_neighbours_are_served() -> None:
-    """Only the request with that sequence is told; the others in its batch do not notice."""
+    """Only the request whose sequence never fits gets 507, and the other requests of its batch are answered."""
     forward = FakeForward(lambda firsts: MemoryError() if 13 in firsts else None)
 
     async def scenario(engine: Engine) -> None:
@@ -212,7 +212,7 @@ def test_a_sequence_that_never_fits_answers_507_and_its_neighbours_are_served() 
 
 
 def test_a_model_that_fails_on_one_sequence_answers_500_to_that_one() -> None:
-    """Any other error is narrowed down in the same way, and named."""
+    """Only the request with the sequence on which the model fails gets 500, with the error."""
     forward = FakeForward(lambda firsts: IndexError("index out of range") if 5 in firsts else None)
 
     async def scenario(engine: Engine) -> None:
@@ -235,7 +235,7 @@ def test_a_number_that_is_not_finite_never_leaves() -> None:
 
 
 def test_a_cancelled_request_takes_no_more_of_the_device() -> None:
-    """Its sequences that wait are never run; the next request is served at once."""
+    """The waiting sequences of a cancelled request never run, and the next request is served at once."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -289,7 +289,7 @@ def test_a_full_queue_answers_503_at_once() -> None:
 
 
 def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
-    """Those in the batch, those in the queue, and those who come later get 503; nothing is tried again."""
+    """After the loss of the device all present and later requests get 503, and no pass is repeated."""
     forward = FakeForward(
         lambda firsts: RuntimeError("CUDA error: device-side assert triggered") if 0 in firsts else None
     )

@@ -118,7 +118,7 @@ def sharpened(model: str, root: Path) -> str:
 
 
 def numbers(answer: Any) -> list[float]:
-    """All numbers of an answer."""
+    """Return all numbers of an answer."""
     if isinstance(answer, dict | list):
         return [one for part in (answer.values() if isinstance(answer, dict) else answer) for one in numbers(part)]
     return [answer] if isinstance(answer, float) else []
@@ -145,7 +145,7 @@ def test_random_requests_sent_together_answer_as_alone(
     packing: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """Each of 500 random requests, sent all at once, answers what transformers gives for it alone in fp32.
+    """Each of 500 random requests, all sent at once, gets the answer that transformers gives for it alone in fp32.
 
     Without padding and with it.
     """

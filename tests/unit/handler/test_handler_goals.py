@@ -28,17 +28,17 @@ def goals(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def sample(goals: Any, items: int, latency_s: float, sequences_per_pass: int = 10) -> Any:
-    """So many items in a second, each answered after the same time."""
+    """Return a sample with this number of items per second, each answered after the same time."""
     return goals.Sample([latency_s] * 100, items=items, seconds=1.0, passes=10, sequences=10 * sequences_per_pass)
 
 
 def results(goals: Any, **batched: Any) -> Any:
-    """All cases, with a stock handler of 100 items/s and 1 s."""
+    """Return results of all cases, with a stock handler of 100 items/s and 1 s."""
     return {case: {"stock": sample(goals, 100, 1.0)} | batched for case in goals.CASES}
 
 
 def test_a_handler_that_reaches_everything_misses_nothing(goals: Any) -> None:
-    """Every kind of goal is judged for both formats, each at the cases that it is about."""
+    """Each goal is judged in both number formats, at the cases that it is for."""
     good = {name: sample(goals, 201, 0.09) for name in ("fp32", "bf16")}
     lines = goals.verdicts(results(goals, **good))
     assert len(lines) == 2 * (4 + 1 + 2 + 2)

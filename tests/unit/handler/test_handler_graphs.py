@@ -35,7 +35,7 @@ class RecordingStream(HostStream):
         self.repeated = 0
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """As the driver: the output stays where it is."""
+        """Record as the driver does: the output keeps its place in memory."""
         self.recorded += 1
         output = run().clone()
 
@@ -101,7 +101,7 @@ def test_recordings_that_do_not_pay_are_not_used(
     small_s: float,
     used: bool,  # noqa: FBT001
 ) -> None:
-    """They are tried on load like every other way."""
+    """CUDA graphs that are not faster during the load are not used."""
     caplog.set_level(logging.INFO)
     stream = RecordingStream()
     forward = loaded(monkeypatch, stream, MINILM, small_s).forward
@@ -127,7 +127,7 @@ def test_memory_that_runs_out_for_a_trials_batch_does_not_fail_the_load(monkeypa
 
 
 def test_a_cpu_records_nothing() -> None:
-    """It has no launches to save."""
+    """On a CPU no CUDA graph is recorded, because a CPU has no launches to save."""
     assert load(read_options(properties(MINILM))).forward._recorded is None
 
 

@@ -118,7 +118,7 @@ def test_a_gpus_attention_is_called_as_torch_wants_it(
 
 @pytest.mark.skipif(not HAS_INTERFACE, reason="this version of transformers has no packed way")
 def test_equal_lengths_are_not_packed_on_a_cpu() -> None:
-    """They have no padding to save, and a row's attention takes one call for each of them in every layer."""
+    """On a CPU equal lengths are not packed, because there is no padding to save and packing costs calls."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(MINILM).eval()
     packed = PackedByAttention(model, stream=stream_of(torch.device("cpu")), padding_token=0, position_offset=0)
     assert [packed.gains_at(lengths) for lengths in ([8] * 64, [8], [8, 9])] == [False, True, True]

@@ -42,7 +42,7 @@ def names(queue: FairQueue[Item], choose: object = first_two) -> str:
 
 
 def test_single_texts_leave_in_the_order_in_which_they_came() -> None:
-    """Four requests of one text each are served first come, first served."""
+    """Requests of one text each are served in the order of their arrival."""
     queue: FairQueue[Item] = FairQueue(10)
     for name in "abcd":
         add(queue, name)

@@ -89,7 +89,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_the_first_call_is_answered_before_the_model_is_there_and_others_wait_for_it() -> None:
-    """No caller sees the restart but by the time that it takes; the properties are the first call's."""
+    """A restarted process answers its first call at once, and later calls wait for the model."""
     service = SlowService()
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> list[Reply]:
@@ -133,7 +133,7 @@ def test_a_load_that_fails_is_told_to_callers_and_tried_again() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA error: unspecified launch failure"), NoDeviceError("no GPU")])
 def test_a_lost_device_ends_the_process_once_callers_are_answered(error: Exception) -> None:
-    """Only another process can get it back, and if none can, the server gives the model up after its last restart."""
+    """A load that loses the device ends the process after callers are answered; only a new process may help."""
     service, exits = SlowService(error), []
     service.gate.set()
 
@@ -164,7 +164,7 @@ def test_a_call_waits_no_longer_than_the_queue_allows() -> None:
 
 
 def test_no_more_calls_wait_than_the_server_itself_would_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their bodies take memory, which a loading model needs."""
+    """The number of waiting calls is limited as in the server's queue, because their bodies take memory."""
     monkeypatch.setattr(cohost_reload, "_MOST_WAITING", 2)
     service = SlowService()
 
@@ -179,7 +179,7 @@ def test_no_more_calls_wait_than_the_server_itself_would_hold(monkeypatch: pytes
 
 
 def test_a_caller_that_leaves_disturbs_nobody() -> None:
-    """Another one that waits for the same model is served."""
+    """If a waiting caller leaves, another that waits for the same model is served."""
     service = SlowService()
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -241,7 +241,7 @@ def test_a_load_that_fails_in_the_first_call_keeps_a_start_up_from_being_ready()
 
 
 def test_what_was_loaded_at_import_is_served_if_the_first_call_asks_for_it() -> None:
-    """With the same options it is not loaded again, with others it is, by those of the call."""
+    """A first call with the options of the import uses the loaded model, and with other options loads it again."""
     for first, loads in (({"dtype": "fp16"}, 1), ({"dtype": "bf16"}, 2)):
         service = SlowService()
         service.gate.set()
@@ -276,7 +276,7 @@ def test_what_fails_at_import_is_raised_there() -> None:
 
 
 def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_path: Path) -> None:
-    """As the server hands it over; where the server reads a line otherwise, it is waited for."""
+    """The options of the first call are read from folder and command line unless the server may differ."""
     arguments = ["engine.py", "--device-id", "1"]
     file = tmp_path / "serving.properties"
     assert early_properties(tmp_path, arguments) is None
@@ -299,7 +299,7 @@ def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_pat
 
 
 def test_weights_that_only_the_server_can_find_are_waited_for(tmp_path: Path) -> None:
-    """It fetches those of S3 to a place of its own, and names a folder in the model's own in full."""
+    """Weights that the server fetches from S3 are loaded in the first call, which names their folder."""
     beside = {"model_dir": str(tmp_path)}
     assert has_weights(beside)
     assert has_weights(beside | {"model_id": "org/name"})

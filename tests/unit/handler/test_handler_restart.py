@@ -139,7 +139,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_first_start_is_none_and_a_second_one_is_a_restart(server: Server, folder: Path) -> None:
-    """On the same socket, under the same server, while the folder is listed; the marker is its owner's alone."""
+    """A second start on the same socket and server, with the folder still listed, is a restart."""
     server.has(str(folder))
 
     assert [server.starts(folder) for _ in range(3)] == ["first", "restart", "restart"]
@@ -148,7 +148,7 @@ def test_a_first_start_is_none_and_a_second_one_is_a_restart(server: Server, fol
 
 @pytest.mark.parametrize("unix", [True, False], ids=["unix", "http"])
 def test_a_restart_of_an_unloaded_model_ends(tmp_path: Path, folder: Path, *, unix: bool) -> None:
-    """Neither another folder nor one whose name only begins alike keeps it; its marker goes with it."""
+    """A restarted process ends and removes its marker if its folder is not listed, whatever similar names are."""
     others = [folder.with_name("a model 2"), folder.with_name("a")]
     for other in others:
         other.mkdir()
@@ -164,7 +164,7 @@ def test_a_restart_of_an_unloaded_model_ends(tmp_path: Path, folder: Path, *, un
 
 @pytest.mark.parametrize("form", ["{path}", "{path}/", "file://{path}", "file:{path}/", "file://{url}/", "file:{url}"])
 def test_the_folder_is_known_in_each_form_that_the_list_has(server: Server, folder: Path, form: str) -> None:
-    """As posted, as a URI, with a slash behind it, and with blanks written as the server writes them."""
+    """A folder is recognised in each form of the server's list: a path, a URI, with a slash, with escaped blanks."""
     url = form.format(path=folder, url=str(folder).replace(" ", "%20"))
     server.has(url)
     assert server.starts(folder) == "first"
@@ -220,7 +220,7 @@ def test_an_address_that_may_be_the_models_own_keeps_it(server: Server, folder: 
     ],
 )
 def test_an_answer_that_is_not_clear_keeps_the_process(server: Server, folder: Path, answers: dict[str, Any]) -> None:
-    """One process too many costs memory, one too few costs the model."""
+    """A process does not end on an unclear answer, because a missing process would cost the model."""
     server.has(str(folder))
     assert server.starts(folder) == "first"
 
@@ -230,7 +230,7 @@ def test_an_answer_that_is_not_clear_keeps_the_process(server: Server, folder: P
 
 
 def test_a_server_that_cannot_be_asked_keeps_the_process(tmp_path: Path, folder: Path) -> None:
-    """Nobody listens at the address, or there is no config file, or an address of another kind in it."""
+    """A process does not end if the server cannot be asked: nobody listens, or the config file has no address."""
     with running(tmp_path) as server:
         server.has()
         assert server.starts(folder) == "first"
@@ -243,7 +243,7 @@ def test_a_server_that_cannot_be_asked_keeps_the_process(tmp_path: Path, folder:
 
 
 def test_a_model_that_the_server_has_given_up_is_not_loaded_again(server: Server, folder: Path) -> None:
-    """It gets no call any more, so its process would only hold memory until the model is unloaded."""
+    """A restarted process of a failed model does not load it, because the model gets no calls any more."""
     server.has(str(folder))
     assert server.starts(folder) == "first"
 
@@ -256,7 +256,7 @@ def test_a_model_that_the_server_has_given_up_is_not_loaded_again(server: Server
 def test_a_model_that_was_unloaded_and_loaded_again_has_a_process_of_its_own(
     server: Server, folder: Path, workers: tuple[str, ...]
 ) -> None:
-    """Its folder is listed, and its worker came after the process whose place this one takes: this one is left over."""
+    """A restarted process ends if the listed worker started after the process that it replaces."""
     server.has(str(folder))
     assert server.starts(folder) == "first"
 
@@ -276,7 +276,7 @@ def test_a_model_that_was_unloaded_and_loaded_again_has_a_process_of_its_own(
 def test_a_worker_that_may_be_ones_own_keeps_the_process(
     server: Server, folder: Path, workers: tuple[str, ...]
 ) -> None:
-    """It came before the first process did, or so long ago that it cannot be the worker of a model just loaded."""
+    """A restarted process continues if the listed worker is older than the process that it replaces."""
     server.has(str(folder))
     assert server.starts(folder) == "first"
 
@@ -299,7 +299,7 @@ def test_all_pages_of_the_list_are_read(server: Server, folder: Path) -> None:
 
 
 def test_each_worker_has_a_start_of_its_own(server: Server, folder: Path) -> None:
-    """Two workers of a model have two sockets, so neither takes itself for the other's restart."""
+    """Two workers of a model have two sockets, so neither start is taken for the other's restart."""
     server.has(str(folder))
 
     assert [server.starts(folder, f"djl_sock.1900{n}") for n in (0, 1, 0, 1)] == [
@@ -311,7 +311,7 @@ def test_each_worker_has_a_start_of_its_own(server: Server, folder: Path) -> Non
 
 
 def test_a_marker_of_an_earlier_server_is_none(tmp_path: Path, folder: Path) -> None:
-    """Its process id may be given again: the time of its start tells the two apart, and what it left is removed."""
+    """A marker of an earlier server with the same process id is told by the server's start time, and removed."""
     with running(tmp_path) as server:
         server.has(str(folder))
         assert [server.starts(folder, f"djl_sock.1900{n}") for n in (0, 1)] == ["first", "first"]
@@ -336,13 +336,13 @@ def test_what_is_no_marker_of_ones_own_is_left_alone(server: Server, folder: Pat
 
 
 def test_without_a_server_nothing_is_a_restart(folder: Path) -> None:
-    """As in tests and notebooks: no socket, no marker."""
+    """Without a socket, as in tests and notebooks, no start is a restart and no marker is written."""
     assert begin(folder, arguments=["python", "-m", "pytest"]) is False
     assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_the_servers_home_has_the_config_file_where_it_is_told_none(tmp_path: Path) -> None:
-    """As in the image, which sets MODEL_SERVER_HOME; a variable of the environment counts more than the file."""
+    """The config file is found in MODEL_SERVER_HOME, as in the image; an environment variable overrides the file."""
     home, proc = tmp_path / "djl", tmp_path / "proc"
     (home / "conf").mkdir(parents=True)
     (proc / "7").mkdir(parents=True)

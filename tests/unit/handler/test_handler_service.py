@@ -120,7 +120,7 @@ FEATURE_REFUSALS = [
     ids=["text-classification", ZERO_SHOT, FEATURES],
 )
 def test_what_is_wrong_is_named_and_never_answers_200(given: dict[str, str], cases: list[tuple[Any, int, str]]) -> None:
-    """Each near miss is refused with the field's name and what to send instead."""
+    """Each nearly right request is rejected with the name of the field and the right form."""
     for (body, status, message), answer in zip(cases, replies(given, *(body for body, _, _ in cases)), strict=True):
         assert (answer.status, message in answer.body["error"]) == (status, True), (body, answer.text)
 
@@ -179,7 +179,7 @@ def test_texts_at_the_limit_and_one_beside_it_are_served(model: str) -> None:
 
 
 def test_a_text_of_100_000_characters_is_answered() -> None:
-    """It is cut like any other, with and without blanks in it."""
+    """A text of 100,000 characters, with or without blanks, is truncated and answered."""
     answers = replies(properties(XLMR), {"inputs": "a" * 100_000}, {"inputs": "안녕 " * 33_334})
     assert [(answer.status, answer.headers["cohost-truncated"]) for answer in answers] == [(200, "1")] * 2
 
@@ -253,7 +253,7 @@ def test_content_types_are_those_of_the_stock_handler() -> None:
 
 
 def test_padding_to_the_full_length_is_honoured() -> None:
-    """For benchmarks: the device works on 512 tokens for a text of four, and the answer is the same."""
+    """Padding to the full length makes the device compute 512 tokens for a short text, with the same answer."""
     padded = {"inputs": GREAT, "parameters": {"padding": "max_length", "max_length": 512}}
     answers = replies(properties(MINILM), padded, {"inputs": GREAT}, cohost_batch="1")
     assert [answer.headers["cohost-batch"].split()[0] for answer in answers] == ["1/512", "1/6"]
@@ -303,7 +303,7 @@ def test_half_precision_serves_when_it_passes_the_check() -> None:
 
 
 def test_zero_shot_needs_a_label_that_says_entailment(tmp_path: Any) -> None:
-    """Another model is refused on load, not answered with the last output's scores."""
+    """A zero-shot model without an entailment label is rejected at its load."""
     labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
     model = copied(MINILM, tmp_path, lambda config: config | labels)
     with pytest.raises(ValueError, match="has the labels a, b, c, and zero-shot-classification needs one that starts"):
@@ -362,24 +362,24 @@ class BrokenForward:
     """A model on a GPU whose state is lost."""
 
     def packs(self, _sequence: object) -> bool:
-        """It pads."""
+        """Return False, because this model pads."""
         return False
 
     def length_of(self, _sequence: object) -> int:
-        """One."""
+        """Return a length of one."""
         return 1
 
     def tokens_of(self, sequences: Sequence[object]) -> int:
-        """One each."""
+        """Return one token per sequence."""
         return len(sequences)
 
     def free_memory(self) -> None:
-        """There is none."""
+        """Free nothing, because this model has no cache."""
 
     depth = 1
 
     def launch(self, _sequences: object) -> None:
-        """As torch says it."""
+        """Raise torch's error."""
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 

@@ -42,14 +42,14 @@ def test_answers_never_hold_nan() -> None:
 
 
 def test_errors_fit_a_status_line() -> None:
-    """They become the reason of the status line: one line, ASCII, short."""
+    """The text of an error is one short line of ASCII, because it becomes the reason of a status line."""
     assert one_line("a\r\nX: 한") == "a X: \\ud55c"
     assert len(one_line("x" * 10_000)) == 500
     assert len(shown("x" * 10_000)) < 100
 
 
 def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
-    """Half of what failed, never under one whole sequence, and back after a pause."""
+    """The token budget halves when memory runs out, keeps one full sequence, and recovers after a pause."""
     budget = TokenBudget(4096, 512)
     budget.shrink(2048, now=10.0)
     assert budget.tokens == 1024
@@ -62,7 +62,7 @@ def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
 
 
 def test_a_budget_that_never_fits_is_tried_ever_less_often() -> None:
-    """On a device that others fill, a pass fails some times in the first hour and once an hour from then on."""
+    """On a device that is full, larger passes are tried less and less often, in the end once an hour."""
     budget, failures = TokenBudget(16_384, 512), []
     for now in map(float, range(86_400)):
         if budget.tokens > 6000:
@@ -116,7 +116,7 @@ def driver_is_too_old() -> None:
 def test_a_gpu_that_the_server_does_not_name_is_left_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Under MPI no worker gets a device, and the CPU would be slow without a word; by name it is meant."""
+    """A worker without a named GPU warns that it runs on the CPU, unless the catalog names the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of(read_options({"model_dir": "/m"})).type == "cpu"
     assert "device: auto is the CPU, since the server named no GPU" in caplog.text
@@ -128,7 +128,7 @@ def test_a_gpu_that_the_server_does_not_name_is_left_with_a_warning(
 
 
 def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With CUDA's own reason; falling back to the CPU would be a hundred times slower without a word."""
+    """A missing GPU is an error with CUDA's reason, because a silent CPU would be a hundred times slower."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", driver_is_too_old)
     with pytest.raises(ValueError, match=r"device: cuda needs a GPU, .*\(RuntimeError: The NVIDIA driver is too old"):
@@ -137,7 +137,7 @@ def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPa
 
 
 def test_workers_take_the_gpu_that_the_server_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By number, or the only one that they are shown."""
+    """A worker uses the GPU with the number from the server, or the only visible one."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of(read_options({"model_dir": "/m", "device_id": "1"})) == torch.device("cuda:1")
@@ -169,7 +169,7 @@ def test_the_entailment_index_is_found_by_name_or_refused() -> None:
 
 
 def test_warm_up_goes_over_all_lengths_longest_first() -> None:
-    """So the memory that the largest batch needs is reserved once, and serves all others."""
+    """The warm-up starts with the longest texts, so the memory of the largest batch is reserved once."""
     assert list(bucket_shapes(100, 400, 16)) == [(4, 100), (6, 64), (12, 32), (16, 16)]
 
 

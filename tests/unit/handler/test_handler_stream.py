@@ -37,7 +37,7 @@ class FakeCuda:
         """A stream or a recording begins."""
 
     def __exit__(self, *_: object) -> None:
-        """It ends."""
+        """End the stream."""
 
 
 @pytest.fixture

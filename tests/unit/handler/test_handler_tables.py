@@ -52,7 +52,7 @@ def together(model: str, *inputs: Any) -> tuple[list[Reply], dict[str, Any]]:
 def test_a_token_id_without_a_vector_is_refused_before_the_device_sees_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a GPU that text would end the process, and each resend the next one; the texts beside it are answered."""
+    """A token id outside the embedding table is rejected before the pass, because a GPU would be lost by it."""
     model = cut_model(tmp_path, vocab_size=1990)
     answers, counters = together(model, "the movie", ["fine", WORD_OF_THE_LAST_ID], "great")
     assert [answer.status for answer in answers] == [200, 400, 200]
@@ -62,7 +62,7 @@ def test_a_token_id_without_a_vector_is_refused_before_the_device_sees_it(
 
 
 def test_a_pair_for_a_model_of_single_texts_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its second text has segment 1, and the table one row; single texts are served."""
+    """A pair is rejected for a model whose table has one segment, and single texts are served."""
     answers, counters = together(cut_model(tmp_path, type_vocab_size=1), {"text": "a", "text_pair": "b"}, "a")
     assert [answer.status for answer in answers] == [400, 200]
     assert answers[0].body["error"].startswith("inputs[0]: is a pair, and the model knows single texts only;")
@@ -85,5 +85,5 @@ def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> Non
 
 
 def test_the_tables_are_those_of_the_weights() -> None:
-    """As many rows as the model has, whatever kind of model it is."""
+    """The size of each table is read from the weights, for every kind of model."""
     assert load(read_options(properties(MINILM))).tables == Tables(rows=2000, segment_rows=2, limit=512)

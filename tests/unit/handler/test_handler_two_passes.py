@@ -111,7 +111,7 @@ def test_an_error_is_that_of_its_own_pass(forward: FakeGpu, failed: int) -> None
 
 
 def test_what_ran_out_of_memory_runs_again_when_nothing_else_does() -> None:
-    """Two passes need more than one; its halves wait until the other has given its memory back."""
+    """The halves of a pass that ran out of memory wait until the other pass has freed its memory."""
     forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
 
     async def scenario(engine: Engine) -> None:
@@ -159,7 +159,7 @@ def test_a_pass_that_hangs_answers_the_callers_of_both() -> None:
 
 
 def test_the_watchdog_sees_the_pass_that_the_device_works_on() -> None:
-    """Each pass has the whole limit from the end of the one before it."""
+    """The time limit of a pass starts at the end of the pass before it."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -176,7 +176,7 @@ def test_the_watchdog_sees_the_pass_that_the_device_works_on() -> None:
 
 
 def test_stopping_answers_the_passes_that_run() -> None:
-    """They are read, while what waits is refused."""
+    """When the engine stops, running passes are answered and waiting requests are rejected."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -194,11 +194,11 @@ def test_stopping_answers_the_passes_that_run() -> None:
 
 
 def test_a_pass_that_is_not_launched_yet_is_abandoned_with_the_rest() -> None:
-    """Its requests have left the queue, and nobody else would answer them."""
+    """The requests of a pass that was not launched yet are answered when the engine ends."""
 
     class Slow(FakeForward):
         def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
-            """Between the queue and the launch."""
+            """Return the number of tokens, after the queue and before the launch."""
             self.entered.release()
             self.gate.wait(60)
             return super().tokens_of(sequences)
@@ -215,7 +215,7 @@ def test_a_pass_that_is_not_launched_yet_is_abandoned_with_the_rest() -> None:
 
 
 def test_stopping_refuses_the_halves_that_wait() -> None:
-    """They are in no queue; their callers hear of it as those do who wait there."""
+    """When the engine stops, the waiting halves of a pass are rejected like requests in the queue."""
     forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
 
     async def scenario(engine: Engine) -> None:

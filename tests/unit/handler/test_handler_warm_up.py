@@ -81,14 +81,14 @@ def test_memory_that_runs_out_before_ready_lowers_the_largest_pass(
 
 
 def test_a_model_whose_longest_text_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No smaller pass would help."""
+    """A model whose longest text does not fit into memory alone is not loaded."""
     forward = SimulatedForward(Card(0.003, 1_000_000, memory_tokens=LIMIT - 1), clock := Clock())
     with pytest.raises(torch.OutOfMemoryError):
         warm(monkeypatch, forward, clock)
 
 
 def test_a_model_that_fails_is_not_tried_in_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a lack of memory is."""
+    """The warm-up tries smaller passes only after a lack of memory, and after no other error."""
     runs: list[int] = []
 
     def fails(sequences: Sequence[Any]) -> Exception:

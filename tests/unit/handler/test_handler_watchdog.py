@@ -92,7 +92,7 @@ async def noted(exits: list[int]) -> None:
 
 
 def test_a_pass_that_hangs_answers_everybody_and_ends_the_process() -> None:
-    """Those in the pass, those in the queue, and those who come later hear why; the hung thread is not waited for."""
+    """After a hanging pass all present and later requests get the reason, and the process ends."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -142,7 +142,7 @@ def test_a_pass_that_compiles_may_take_longer_than_one_that_does_not() -> None:
 
 
 def test_a_shape_that_was_compiled_on_load_has_the_usual_limit() -> None:
-    """One sequence of ten tokens is known here, so that a pass of it does not compile."""
+    """A pass of a compiled shape has the usual time limit, because it needs no compilation."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -224,7 +224,7 @@ def test_the_process_ends_when_its_callers_are_answered_and_only_once() -> None:
 
 
 def test_a_served_model_that_hangs_answers_503_and_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """Through the handler, with the setting of the catalog; counters say that the call was refused."""
+    """The handler ends a hanging pass after `pass_timeout_s` with 503, and its counters count the request."""
     exits: list[int] = []
 
     async def scenario(call: Caller) -> tuple[Reply, int]:
@@ -254,7 +254,7 @@ def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.Lo
 
 @pytest.mark.process
 def test_native_code_that_keeps_pythons_lock_ends_the_process() -> None:
-    """No thread of Python gets a turn then; the interpreter's own timer says where it hangs, and ends it."""
+    """If native code keeps Python's lock, the interpreter's timer writes the place and ends the process."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         code = HOLD.format(root=str(ROOT))
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

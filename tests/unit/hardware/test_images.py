@@ -69,7 +69,7 @@ def test_vllm_image_has_neither_the_label_nor_python() -> None:
 
 @pytest.mark.parametrize("reference", ["triton:24.01", "djl-inference", "djl-inference:", "", ":0.36.0", "a:b:c"])
 def test_unknown_repository_is_refused_with_the_way_out(reference: str) -> None:
-    """Another repository, or none, is a clear error that names image_uri for images of one's own."""
+    """An image of an unknown repository is rejected with the key image_uri for own images."""
     with refused("image-unknown", "image", kind=ImageError) as caught:
         parse_image(reference)
     assert "image_uri" in caught.value.fix
@@ -95,7 +95,7 @@ def test_unparsable_tag_is_refused(tag: str) -> None:
     ],
 )
 def test_uri_carries_the_regions_account_and_suffix(region: str, host: str) -> None:
-    """Each region pulls from its own registry, under its partition's domain."""
+    """The image URI of each region has the region's account and its partition's domain."""
     assert image_uri(LMI, region) == f"{host}/{LMI}"
 
 

@@ -33,7 +33,7 @@ def test_product_instance() -> None:
 
 
 def test_processors_and_memory_equal_ec2s(ec2: dict[str, dict[str, Any]]) -> None:
-    """Every figure in the table is EC2's."""
+    """Each number of vCPUs and each memory in the table equals EC2's."""
     for name, instance in INSTANCES.items():
         if name.startswith(RETIRED):
             continue

@@ -31,7 +31,7 @@ def outcome(
     ],
 )
 def test_one_result_for_each_text_is_an_answer(body: list[object], items: int) -> None:
-    """All success shapes of the server."""
+    """Each form of success of the server counts as an answer if it has one result per text."""
     assert outcome(200, body, items=items) == (Outcome.OK, "")
 
 
@@ -110,7 +110,7 @@ def test_faults_of_sagemaker_by_their_kind(
 
 
 def test_faults_of_a_container_are_the_models() -> None:
-    """Without SageMaker in front the status is the model's own."""
+    """Without SageMaker in front, an error status is recorded as the model's."""
     body = {"code": 503, "type": "ServiceUnavailableException", "message": "queue full"}
 
     assert outcome(503, body, container=True) == (Outcome.MODEL_ERROR, "model error (503)")

@@ -55,7 +55,7 @@ def test_sweeps_may_have_brackets_and_repeats() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "1,", "1025", "1.5", "a"])
 def test_wrong_sweeps_are_told(text: str) -> None:
-    """Each value must be a whole number in range."""
+    """A sweep is rejected unless each value is a whole number in range."""
     with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 1024"):
         option_values.parse_sweep(text)
 
@@ -82,7 +82,7 @@ def test_a_plain_run_is_one_step_without_an_end() -> None:
 
 
 def test_sweeps_follow_each_other_without_repeats() -> None:
-    """One text and one caller is in both sweeps and measured once; only the first warm-up is long."""
+    """A step that both sweeps contain is measured once, and only the first warm-up is long."""
     steps = plan.steps(given(sweep_batch=(1, 8), sweep_concurrency=(1, 8)), users=1)
 
     assert [step.name for step in steps] == ["b1 c1", "b8 c1", "b1 c8"]
@@ -91,14 +91,14 @@ def test_sweeps_follow_each_other_without_repeats() -> None:
 
 
 def test_payloads_are_made_for_every_batch_that_a_step_needs() -> None:
-    """And for no other."""
+    """Payloads are made for exactly the batch sizes of the steps."""
     assert plan.batches(given(sweep_batch=(2, 8))) == (2, 8)
     assert plan.batches(given(sweep_batch=(2, 8), sweep_concurrency=(1,), batch_size=4)) == (2, 8, 4)
     assert plan.batches(given(batch_size=4)) == (4,)
 
 
 def test_an_open_load_has_users_for_four_seconds() -> None:
-    """Without -u nobody has to work out how many callers a rate needs."""
+    """An open load without -u has enough users for answers that take four seconds."""
     assert plan.default_users(None) == 1
     assert plan.default_users(1) == 10
     assert plan.default_users(40) == 160
@@ -116,6 +116,6 @@ def test_an_open_load_has_users_for_four_seconds() -> None:
     ],
 )
 def test_options_that_exclude_each_other_are_told(changes: dict[str, object], option: str) -> None:
-    """With the way out."""
+    """Options that exclude each other are rejected with the fix."""
     with refused("load-options-conflict", option, kind=LoadError):
         plan.check(given(**changes))

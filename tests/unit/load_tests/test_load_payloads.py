@@ -32,13 +32,13 @@ def book(
 
 
 def texts_of(found: Book, batch: int = 1) -> list[str]:
-    """All texts of a book."""
+    """Return all texts of a book."""
     contents = [json.loads(payload.body)["inputs"] for payload in found.payloads[batch]]
     return [text for content in contents for text in ([content] if isinstance(content, str) else content)]
 
 
 def test_the_same_seed_sends_the_same() -> None:
-    """Two runs can be compared; another seed sends something else."""
+    """The same seed gives the same texts, so load tests can be compared; another seed gives others."""
     assert book().payloads == book().payloads
     assert book().payloads != book(seed=2).payloads
 
@@ -102,7 +102,7 @@ def test_without_a_tokenizer_texts_are_shorter_and_a_warning_says_so() -> None:
 
 
 def test_bodies_are_what_the_tasks_take() -> None:
-    """One text stands alone, several are a list; zero-shot has its labels under parameters."""
+    """A body has a text or a list of texts, and for zero-shot also labels under `parameters`."""
     assert isinstance(json.loads(book().payloads[1][0].body)["inputs"], str)
     found = book(task="zero-shot-classification", batches=(1, 4))
     body = json.loads(found.payloads[4][0].body)
@@ -111,7 +111,7 @@ def test_bodies_are_what_the_tasks_take() -> None:
 
 
 def test_own_texts_are_sent_as_they_are(tmp_path: Path) -> None:
-    """Every line, in order, blank ones left out."""
+    """Every line of a file of texts except blank ones is sent unchanged and in order."""
     file = tmp_path / "texts.txt"
     file.write_text("first line\n\n 둘째 \n", encoding="utf-8")
 
@@ -131,7 +131,7 @@ def test_unusable_texts_are_told(tmp_path: Path, content: bytes, code: str) -> N
 
 
 def test_a_body_over_sagemakers_limit_is_told(tmp_path: Path) -> None:
-    """Before the run, not as a failure of each call in it."""
+    """A body over SageMaker's limit is rejected before the load test."""
     file = tmp_path / "texts.txt"
     file.write_text("x" * (MAX_BODY_BYTES // 4), encoding="utf-8")
 

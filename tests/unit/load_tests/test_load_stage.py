@@ -19,7 +19,7 @@ def cue(callers: int = 2, rate: float | None = None) -> Cue:
 
 
 def test_only_as_many_users_as_the_step_has_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two callers of three users: the third waits."""
+    """In a step of two callers the third user waits."""
     monkeypatch.setattr(stage, "WAIT_S", 0.01)
     here = Stage()
     assert here.wait(0) is None
@@ -81,7 +81,7 @@ def test_callers_are_spread_over_the_processes_that_have_users(
 
 
 def test_decks_hold_the_weights_in_short_phases() -> None:
-    """Of every four calls three are of the heavier model."""
+    """With weights 3 and 1, three of every four calls go to the first model."""
     drawn = list(itertools.islice(deck([3, 1], "seed"), 40))
 
     assert all(Counter(drawn[at : at + 4]) == {0: 3, 1: 1} for at in range(0, 40, 4))
@@ -89,7 +89,7 @@ def test_decks_hold_the_weights_in_short_phases() -> None:
 
 
 def test_drain_waits_for_calls_under_way() -> None:
-    """And no longer than it may."""
+    """The end of a step waits for calls in progress, up to its limit."""
     here = Stage()
     assert here.drain(0)
     here.in_flight = 1

@@ -60,7 +60,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
         self._answer(json.dumps({"models": [{"modelName": name} for name in self.models]}).encode())
 
     def do_POST(self) -> None:
-        """One result."""
+        """Answer with one result."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
         self._answer(b'[{"label": "a", "score": 1.0}]')
@@ -100,7 +100,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> None:
-    """Without --models all models of the container are called, with the catalog's tasks."""
+    """Without --models all models of the container are called, with the tasks from the catalog."""
     found = resolve(given(host=server[0] + "/"))
 
     assert [(model.name, model.task) for model in found.models] == [("mdeberta", "text-classification")]
@@ -149,7 +149,7 @@ def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> N
 def test_a_containers_token_goes_with_every_request(
     server: tuple[str, type[Answering]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the list of models and to the calls, where the variable holds one; without, no such field is sent."""
+    """Each request to a container has the token from the environment variable; without one the header is missing."""
     assert resolve(given(host=server[0])).destinations[0].headers == {}
     monkeypatch.setenv("COHOST_CONTAINER_TOKEN", "the-token")
     found = resolve(given(host=server[0]))
@@ -190,7 +190,7 @@ COMPONENT_CALL = Destination(
 
 @pytest.mark.usefixtures("stack")
 def test_a_scale_to_zero_stack_is_called_by_its_component() -> None:
-    """Nothing is to be said: the outputs say component and models, and the report learns image and instances."""
+    """A scale-to-zero stack's outputs name component and models; the report gets image and instances."""
     found = resolve(given())
 
     assert found.destinations[0] == COMPONENT_CALL
@@ -222,7 +222,7 @@ def test_a_component_can_be_named_beside_its_endpoint() -> None:
     ],
 )
 def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], code: str) -> None:
-    """Before any call: by archive, by a model that it does not have, by a name that cannot be sent."""
+    """A wrong archive, model or name of a component is rejected before any call."""
     with refused(code, kind=RoutingError):
         resolve(given(**changes))
 
@@ -255,7 +255,7 @@ def test_a_multi_model_endpoint_has_no_component(stack: Session) -> None:
 )
 @pytest.mark.usefixtures("credentials")
 def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], code: str, field: str) -> None:
-    """Before any call, with the fix."""
+    """A target that cannot be used is rejected with the fix before any call."""
     with refused(code, field, kind=LoadError) as caught:
         resolve(given(**changes))
     assert caught.value.fix
@@ -263,7 +263,7 @@ def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], code: str
 
 @pytest.mark.usefixtures("credentials")
 def test_a_stack_that_cannot_be_read_is_told() -> None:
-    """Before any call, too."""
+    """A stack that cannot be read is rejected before any call."""
     with refused("stack-unreachable", "stack LmiCohostStack", kind=StackError):
         resolve(given())
 
@@ -281,7 +281,7 @@ def resolved(url: str, signed: Credentials | None) -> Resolved:
 
 @pytest.mark.process
 def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]]) -> None:
-    """Same path, header fields and body, and a signature that botocore's own signer gives for what arrived."""
+    """A call has boto3's path, header fields and body, and the signature of botocore's own signer."""
     url, handler = server
     credentials, body = Credentials("key", "secret", "token"), '{"inputs": "안녕"}'.encode()
     client = boto3.client(

@@ -32,7 +32,7 @@ class Session:
     calls: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """One model, one payload."""
+        """Set one model with one payload."""
         self.books = [SimpleNamespace(payloads={1: ["payload"]})]
         target = Target(
             kind="sagemaker",
@@ -52,7 +52,7 @@ class Session:
         )
 
     def call(self, phase: int, model: int, payload: Any) -> tuple[Exchange, Verdict]:
-        """One call."""
+        """Make one call."""
         assert payload == "payload"
         self.calls.append((phase, model))
         verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
@@ -106,7 +106,7 @@ def test_a_target_without_component_is_not_called() -> None:
 
 
 def test_first_calls_do_not_wait_for_capacity() -> None:
-    """Without --wake a run at zero ends at once, with the kind of failure."""
+    """A load test at zero copies without --wake ends at once, with the kind of failure."""
     session: Any = Session([ZERO])
 
     (cold,) = first_calls(session, 0, 1)

@@ -62,7 +62,7 @@ def test_both_ports_are_this_machines_by_default() -> None:
 
 @pytest.mark.process
 def test_whoever_names_another_address_gets_it() -> None:
-    """By option or by variable; '*' stays Locust's word for all interfaces."""
+    """Locust's page listens on the address of the option or the variable; '*' means all interfaces."""
     assert addresses("--web-host", "*", "--master-bind-host", "192.168.1.1") == ["*", "192.168.1.1"]
     assert addresses(LOCUST_WEB_HOST="10.0.0.1", LOCUST_MASTER_BIND_HOST="*") == ["10.0.0.1", "*"]
 
@@ -94,7 +94,7 @@ def test_the_page_itself_works(environ: dict[str, str]) -> None:
     ],
 )
 def test_no_other_page_reaches_it(environ: dict[str, str]) -> None:
-    """Neither from another origin, nor under a name that another site has pointed to this machine."""
+    """Locust's page rejects requests from other origins and with foreign host names."""
     assert asked("127.0.0.1", **environ) == ("403 Forbidden", 0)
 
 

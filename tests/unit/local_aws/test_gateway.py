@@ -113,7 +113,7 @@ def test_unsigned_request_reaches_no_service() -> None:
 def test_refusal_has_the_form_and_code_of_its_service(
     service: str, headers: dict[str, str], query: bytes, form: bytes
 ) -> None:
-    """Each SDK reads it as the error that AWS would have answered."""
+    """Each SDK parses a rejection as the error that its AWS service would return."""
     answer = refusal(NotSignedRight(UNKNOWN_KEY, "none", service), scope_of(query=query, headers=headers))
     assert (answer.status_code, form in bytes(answer.body)) == (403, True)
 

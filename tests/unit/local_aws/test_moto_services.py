@@ -96,7 +96,7 @@ def test_known_services_by_signing_name() -> None:
 
 
 def test_lookup_events_is_empty() -> None:
-    """After a failed deploy the cdk CLI asks CloudTrail; there is nothing to tell."""
+    """CloudTrail's LookupEvents returns no event, which the cdk CLI requests after a failed deploy."""
     target = {"X-Amz-Target": "com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101.LookupEvents"}
     assert ask(MotoServices(Recorder()), "cloudtrail", headers=target) == (200, b'{"Events": []}')
 

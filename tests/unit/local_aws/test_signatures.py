@@ -139,7 +139,7 @@ def test_a_declared_hash_is_taken_without_reading_the_body(declared: str) -> Non
 
 
 def test_s3_without_a_declared_hash_is_refused_unread() -> None:
-    """As S3 does it; else an upload would have to be held whole."""
+    """An upload to S3 without a declared hash is rejected unread, because it would need to be kept in memory."""
     request = signed("PUT", "/b/k", "iam", b"x")
     request.headers["Authorization"] = request.headers["Authorization"].replace("/iam/", "/s3/")
     assert refused(request).code.s3 == "InvalidRequest"
@@ -147,7 +147,7 @@ def test_s3_without_a_declared_hash_is_refused_unread() -> None:
 
 
 def test_a_body_is_read_for_known_callers_only_and_only_so_far() -> None:
-    """Without a key of the table nobody makes the server hold a body; a holder gets as far as the largest service."""
+    """A body is read only for a known access key, and only up to the largest size of any service."""
     stranger = signed(body=b"x", key=replace(USER, key_id="AKIA0000000000000009"))
     assert refused(stranger).code.query == "InvalidClientTokenId"
     assert stranger.read == 0
@@ -210,7 +210,7 @@ def header_removed(request: Request) -> None:
     ],
 )  # fmt: skip
 def test_whatever_is_changed_after_signing_is_refused(change: Callable[[Request], None]) -> None:
-    """Nothing of a signed request can be exchanged for something else."""
+    """A request with any part changed after signing is rejected."""
     request = signed(path="/?Action=ListRoles", body=b"Action=ListRoles", headers={**FORM, "X-Amz-Target": "A.B"})
     check(replace(request, read=0))
     change(request)
@@ -268,7 +268,7 @@ def test_the_date_is_that_of_the_credential() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 def test_a_presigned_url_passes_until_it_expires(method: str) -> None:
-    """It is good for as long as it says, with the token of a role too, and its body is not read."""
+    """A presigned URL is accepted until it expires, also with the token of a role."""
     url = f"{DOOR}/bucket/a%20key"
     request = Request(method, presigned(KEY, method, url, lasts=3600), {}, b"payload")
     assert check(replace(request), timedelta(minutes=59))[0].key.principal == "arn:user"

@@ -36,11 +36,11 @@ class Ended:
     returncode = 0
 
     def __enter__(self) -> Self:
-        """Nothing to start."""
+        """Start nothing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to wait for."""
+        """Wait for nothing."""
 
     def poll(self) -> int:
         """The exit code."""
@@ -48,7 +48,7 @@ class Ended:
 
 
 def test_report_writes_all_its_files_and_prints_the_table(tmp_path: Path) -> None:
-    """One command from raw samples to something to read."""
+    """`cohost report` writes all files of the report from raw samples, and prints the table."""
     save_run(table_run(tmp_path / "run"))
 
     result = run("report", str(tmp_path / "run"), "--no-metrics")
@@ -73,7 +73,7 @@ def test_report_as_json_is_data(tmp_path: Path) -> None:
 
 
 def test_report_of_an_invalid_run_says_so(tmp_path: Path) -> None:
-    """In the table's title and in a line of its own."""
+    """The table's title and a separate line say that the load test is invalid."""
     mark = Mark(code="generator-cpu", message="the generator used 99 % of its core", invalid=True)
     save_run(table_run(tmp_path / "run", marks=(mark,)))
 

@@ -25,25 +25,25 @@ def marks(run: Run, **changes: object) -> list[Mark]:
 
 
 def codes(run: Run, **changes: object) -> list[str]:
-    """Their codes."""
+    """Return the codes of the marks."""
     return [mark.code for mark in marks(run, **changes)]
 
 
 def run_of(**changes: object) -> Run:
-    """Ten seconds of one caller whose calls take 20 ms."""
+    """Return ten seconds of one caller whose calls take 20 ms."""
     facts = {"cpu": 0.2, "lag_s": 0.0003, "record": record(phase(0, 1)), "samples": calls(0, 1, 0.02), **changes}
     looks = ticks(10, cpu=facts["cpu"], lag_s=facts["lag_s"])  # type: ignore[arg-type]
     return Run(facts["record"], facts["samples"], looks, Path())  # type: ignore[arg-type]
 
 
 def test_a_quiet_run_has_no_mark() -> None:
-    """Nothing to say is said with nothing."""
+    """A load test without problems has no mark."""
     assert codes(run_of()) == []
     assert exit_code([]) == 0
 
 
 def test_a_generator_at_its_core_is_marked() -> None:
-    """Its latencies are its own, so the run is invalid and ends with 3."""
+    """A load generator with a full core makes the load test invalid, because the latencies are its own."""
     (mark,) = marks(run_of(cpu=0.97))
 
     assert (mark.code, mark.invalid) == ("generator-cpu", True)
@@ -66,14 +66,14 @@ def test_a_late_generator_is_marked_in_relation_to_what_it_measures(
 
 
 def test_an_emulation_shares_its_cores() -> None:
-    """It is told, but there is no result to spoil."""
+    """A busy generator beside the emulator is a warning and does not make the load test invalid."""
     run = run_of(cpu=0.97, record=record(phase(0, 1), target=target(emulated=True)))
 
     assert [(mark.code, mark.invalid) for mark in marks(run)] == [("generator-cpu", False)]
 
 
 def test_a_rate_that_was_not_reached_is_marked() -> None:
-    """Half of what was due was never sent."""
+    """A load test that sent half of its due calls has a mark."""
     samples = calls(0, 1, 0.02)
     samples["outcome"][250:] = Outcome.UNSENT
     run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
@@ -85,7 +85,7 @@ def test_a_rate_that_was_not_reached_is_marked() -> None:
 
 
 def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
-    """Of a target that takes 400 ms the last 400 ms cannot be answered within the step."""
+    """Calls that were due within the last latency of a step do not count as missing."""
     samples = calls(0, 1, 0.02)
     samples["done"] = samples["planned"] + 0.4
     run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
@@ -118,7 +118,7 @@ def test_limits_of_the_user_are_kept_or_marked() -> None:
 
 
 def test_a_run_cut_short_says_so() -> None:
-    """It is no fault, but the table may lack columns."""
+    """A load test that was ended early has a mark but stays valid."""
     (mark,) = marks(run_of(), complete=False)
 
     assert (mark.code, exit_code([mark])) == ("cut-short", 0)

@@ -49,7 +49,7 @@ def test_markdown_has_the_columns_by_which_designs_are_compared(tmp_path: Path) 
 
 
 def test_an_unknown_price_is_said_to_be_unknown(tmp_path: Path) -> None:
-    """Never 0, never left out."""
+    """An unknown price is printed as unknown, and neither as 0 nor left out."""
     text = written(tmp_path, table_run(tmp_path / "a", price=None)).markdown.read_text()
 
     assert "| 5.2x | unknown | ml.g5.xlarge |" in text
@@ -67,7 +67,7 @@ def test_an_emulation_has_no_price(tmp_path: Path) -> None:
 
 
 def test_an_invalid_run_says_so_in_its_first_line(tmp_path: Path) -> None:
-    """Nobody reads the numbers without the mark."""
+    """The first line of the report of an invalid load test has the mark."""
     marks = (Mark(code="generator-cpu", message="the generator used 99 % of its core", invalid=True),)
 
     text = written(tmp_path, table_run(tmp_path / "a", marks=marks)).markdown.read_text()
@@ -88,7 +88,7 @@ def test_json_follows_its_own_schema(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_nobody_for_anything(tmp_path: Path) -> None:
-    """No script, no link, no address that a browser would fetch; every text is escaped."""
+    """The page has no script and no address that a browser would fetch, and escapes every text."""
     cold = (ColdCall(model="a", first_s=8.0, second_s=0.1, refused=2),)
     page = written(tmp_path, table_run(tmp_path / "a", cold=cold), table_run(tmp_path / "b")).page.read_text()
 
@@ -101,7 +101,7 @@ def test_the_page_asks_nobody_for_anything(tmp_path: Path) -> None:
 
 
 def test_every_plot_is_well_formed_and_draws_something(tmp_path: Path) -> None:
-    """Each SVG can be read as XML and holds marks; no coordinate is no number."""
+    """Each SVG is well-formed XML with marks, and each coordinate is a number."""
     failing = calls(0, 1, 0.05)
     failing["outcome"][::7] = Outcome.THROTTLED
     samples = np.concatenate([failing, calls(1, 8, 0.1), calls(2, 1, 0.08, concurrency=4)])
@@ -151,7 +151,7 @@ class Watch:
         return self
 
     def get_metric_statistics(self, **arguments: Any) -> dict[str, Any]:
-        """One minute of ModelLatency, in microseconds as SageMaker has it."""
+        """Return one minute of ModelLatency in microseconds."""
         self.asked.append(arguments)
         if self._fault is not None:
             raise self._fault
@@ -180,7 +180,7 @@ def test_the_endpoints_metrics_stand_beside_the_callers(tmp_path: Path) -> None:
 
 
 def test_a_component_s_metrics_are_asked_by_its_name(tmp_path: Path) -> None:
-    """Its calls are counted by the component, its instances by endpoint and variant; it loads no models by call."""
+    """The report reads a component's metrics by its name, and its instances' metrics by endpoint and variant."""
     run, watch = table_run(tmp_path / "a"), Watch()
     target = run.record.target.model_copy(update={"inference_component_name": "e-models"})
     run = dataclasses.replace(run, record=run.record.model_copy(update={"target": target}))
@@ -207,7 +207,7 @@ def test_without_the_right_to_ask_a_report_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("values", [[0.5], [3, 3, 3], [1e-4, 9e5], [41.0, 47.0], []])
 def test_axes_hold_their_values_and_have_ticks(values: list[float], log: bool) -> None:  # noqa: FBT001 - a parameter
-    """One value, equal values, many powers of ten, a narrow range, none: all have an axis that can be read."""
+    """Axes of one value, equal values, many powers of ten, a narrow range and no value have readable ticks."""
     axis = Axis.over(values, "ms", log=log)
 
     assert all(0 <= axis.share(value) <= 1 for value in values)

@@ -48,7 +48,7 @@ def three(tmp_path: Path, **changes: Any) -> list[Path]:
 
 
 def emulated(tmp_path: Path) -> list[Path]:
-    """The same on the AWS of this machine."""
+    """Return the load tests of the three designs on the local AWS emulator."""
     return [
         measured(tmp_path / label, label, price=None, target={"emulated": True, "url": "http://127.0.0.1:1"})
         for label in DESIGNS
@@ -91,13 +91,13 @@ def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> 
 
 
 def test_a_price_given_by_hand_for_an_emulation_is_called_that(tmp_path: Path) -> None:
-    """Nobody takes the product of a real price and this machine's rate for a measurement."""
+    """A price that was given by hand for the emulator is marked, so nobody takes it for a measurement."""
     runs = [*emulated(tmp_path)[:2], measured(tmp_path / "x", "03", price=PRICE_OF_03, target={"emulated": True})]
     assert "the price of 03 was given by hand" in write_comparison(runs, tmp_path / "out").content.measured
 
 
 def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
-    """One table may hold both, under a mark that it must not be used."""
+    """A table with results of AWS and of the emulator has a mark that it must not be used."""
     runs = [*three(tmp_path)[:2], measured(tmp_path / "local", "03", target={"emulated": True}, price=None)]
     written = write_comparison(runs, tmp_path / "out")
     assert weights(written) == ["invalid"]
@@ -132,7 +132,7 @@ def test_marks_of_a_run_come_along(tmp_path: Path) -> None:
 
 
 def test_a_run_without_batch_8_is_told(tmp_path: Path) -> None:
-    """It is no run of the standard protocol, and has nothing to be priced by."""
+    """A load test without batch size 8 is no standard test, and has no price per million."""
     save_run(Run(record(phase(0, 1), label="02"), calls(0, 1, 0.05), ticks(10), tmp_path / "a"))
     notes = write_comparison([tmp_path / "a"], tmp_path / "out").content.notes
     assert any("no step at batch 8" in text for _, text in notes)
@@ -159,7 +159,7 @@ def test_json_follows_its_own_schema(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_nobody_and_every_plot_draws_something(tmp_path: Path) -> None:
-    """One file; each SVG can be read as XML and holds marks; no coordinate is no number."""
+    """The page is one file without addresses to fetch, and each SVG is well-formed XML with marks."""
     steps = (phase(0, 1), phase(1, 8), phase(2, 1, 8))
     samples = np.concatenate([calls(0, 1, 0.05), calls(1, 8, 0.1), calls(2, 1, 0.2, concurrency=8)])
     for label, facts in DESIGNS.items():

@@ -117,7 +117,7 @@ def test_cost_needs_price_and_rate() -> None:
 
 
 def test_instances_are_named_with_their_number() -> None:
-    """One, several, unknown, none at all."""
+    """Instances are printed with their number: one, several, unknown or none."""
     step = phase(0, 1)
 
     assert instance_of(record(step, target=target(instance_count=3))) == "3 x ml.g5.xlarge"

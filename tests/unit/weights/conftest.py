@@ -66,5 +66,5 @@ def pusher(s3: S3Client, model: Path) -> Callable[..., Pusher]:
 
 @pytest.fixture
 def keys(s3: S3Client) -> Callable[[], set[str]]:
-    """All keys of the bucket."""
+    """Return all keys of the bucket."""
     return lambda: {item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])}

@@ -46,13 +46,13 @@ TEXTS = [
 
 
 def test_safetensors_and_texts_are_chosen() -> None:
-    """One format of weights, with modules of sentence-transformers, without other runtimes and without code."""
+    """The push chooses one format of weights and the modules of sentence-transformers, without code."""
     chosen = choose(REPOSITORY, allow_pickle=True, with_code=False)
     assert chosen == sorted([*TEXTS, "2_Dense/model.safetensors", "model.safetensors"])
 
 
 def test_pickles_are_taken_where_there_is_nothing_else() -> None:
-    """And only where the catalog says so; then with the index that belongs to them."""
+    """Pickles and their index are chosen only if the catalog allows them and there is no safetensors."""
     names = [name for name in REPOSITORY if not name.endswith(".safetensors")]
     assert choose(names, allow_pickle=False, with_code=False) == TEXTS
     chosen = choose(names, allow_pickle=True, with_code=False)
@@ -85,7 +85,7 @@ def codes(folder: Path, task: str = "text-classification", *, allow_pickle: bool
 
 
 def test_whole_model_has_no_fault(tmp_path: Path) -> None:
-    """Nothing is made up."""
+    """A complete model has no fault."""
     assert codes(write(tmp_path)) == []
 
 
@@ -116,7 +116,7 @@ def test_whole_model_has_no_fault(tmp_path: Path) -> None:
     ],
 )
 def test_faults_are_found(files: dict[str, bytes | str], expected: list[str], tmp_path: Path) -> None:
-    """Each has a code of its own, and no second one for the same cause."""
+    """Each cause gives exactly one fault with its own code."""
     assert codes(write(tmp_path, **files)) == expected
 
 

@@ -40,7 +40,7 @@ def test_whole_weights_are_taken(weights: str, key: str, s3: S3Client) -> None:
 
 
 def test_weights_from_the_hub_need_no_bucket(s3: S3Client) -> None:
-    """No request is sent."""
+    """A catalog with weights from the Hub sends no request to S3."""
     assert live_bucket("nli", entry_of(weights="hub"), deployment(None), s3) is None
 
 

@@ -119,7 +119,7 @@ def test_archive_of_all_models_counts(run: Run, s3: S3Client, monkeypatch: pytes
 
 
 def test_archive_with_weights_is_not_fetched(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be gigabytes, and names no weights of the bucket."""
+    """An archive that contains weights is not fetched, because it is large and uses no weights of the bucket."""
     put(s3, OLD)
     deploy(s3, monkeypatch, {})
     mark = {WEIGHTS_OF: OLD.packed}
@@ -140,7 +140,7 @@ def test_halves_of_uploads_go(run: Run, s3: S3Client, monkeypatch: pytest.Monkey
 
 
 def test_all_spares_what_is_deployed(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the bucket's stack is destroyed, everything goes but what an endpoint would miss."""
+    """`cohost weights prune --all` removes all revisions except those that a deployed stack uses."""
     for revision in (REVISION, LIVE):
         put(s3, revision)
     deploy(s3, monkeypatch, {"models/0123456789ab/nli.tar.gz": archive(LIVE)})
@@ -158,7 +158,7 @@ def test_list_says_who_uses_what(run: Run, s3: S3Client, monkeypatch: pytest.Mon
 
 
 def test_nothing_is_unused_where_stacks_cannot_be_read(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the right to look, nothing is removed."""
+    """If the stacks cannot be read, `cohost weights prune` removes nothing."""
     put(s3, OLD)
 
     def refuse(_session: boto3.Session) -> Any:

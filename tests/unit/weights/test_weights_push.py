@@ -38,7 +38,7 @@ def content(s3: S3Client, key: str) -> bytes:
 
 
 def test_push_uploads_what_is_served(pusher: MakePusher, model: Path, s3: S3Client, keys: Keys) -> None:
-    """All files that the container needs, byte for byte, under a key with the revision, and the word that it is all."""
+    """A push uploads all files that the container needs unchanged below the revision, and then the manifest."""
     pushed = pusher().push("nli", entry_of())
     assert keys() == FILES | {REVISION.manifest}
     assert content(s3, WEIGHTS) == (model / "model.safetensors").read_bytes()
@@ -54,7 +54,7 @@ def test_s3_keeps_a_checksum_of_every_file(pusher: MakePusher, s3: S3Client) -> 
 
 
 def test_second_push_sends_nothing(pusher: MakePusher, requests: Requests) -> None:
-    """All is there, so nothing is written, not even the manifest."""
+    """A second push writes nothing, not even the manifest."""
     pusher().push("nli", entry_of())
     requests.go_on()
     pushed = pusher().push("nli", entry_of())
@@ -142,7 +142,7 @@ def test_leftovers_of_an_earlier_attempt_go(pusher: MakePusher, s3: S3Client, ke
 
 
 def test_whole_revision_is_never_changed(pusher: MakePusher, model: Path, s3: S3Client, requests: Requests) -> None:
-    """Other content under the same commit is refused before anything is sent."""
+    """A push of other content under a stored revision is rejected before an upload."""
     pusher().push("nli", entry_of())
     before = content(s3, WEIGHTS)
     (model / "model.safetensors").write_bytes(safetensors(6 * MIB, b"x"))
@@ -155,7 +155,7 @@ def test_whole_revision_is_never_changed(pusher: MakePusher, model: Path, s3: S3
 
 
 def test_lost_file_of_a_whole_revision_is_sent_again(pusher: MakePusher, s3: S3Client, keys: Keys) -> None:
-    """Somebody removed one object: the same content comes back."""
+    """If an object of a stored revision was deleted, a push uploads the same content again."""
     pusher().push("nli", entry_of())
     s3.delete_object(Bucket=BUCKET, Key=REVISION.prefix + "config.json")
     assert pusher().push("nli", entry_of()).sent == len(json.dumps(CONFIG))
@@ -179,7 +179,7 @@ def test_links_are_followed(pusher: MakePusher, model: Path, tmp_path: Path, s3:
 
 
 def test_model_with_faults_is_not_uploaded(pusher: MakePusher, model: Path, keys: Keys) -> None:
-    """All faults come together, each with its fix, before a byte is sent."""
+    """All faults of a model are reported together, each with its fix, before an upload."""
     (model / "tokenizer.json").unlink()
     (model / "model.safetensors").write_bytes(safetensors(6 * MIB)[:-1])
     with pytest.raises(FaultyModelError) as caught:
@@ -192,13 +192,13 @@ def test_model_with_faults_is_not_uploaded(pusher: MakePusher, model: Path, keys
 
 
 def test_entry_with_weights_from_the_hub_is_refused(pusher: MakePusher) -> None:
-    """Nothing is uploaded that nothing would read."""
+    """A push of a model whose weights come from the Hub is rejected, because nothing would read the upload."""
     with refused("weights-on-hub", "models.nli.weights", kind=WeightsError):
         pusher().push("nli", entry_of(weights="hub"))
 
 
 def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
-    """Each step reaches its total, also when parts were there already."""
+    """Each step of the progress reaches its total, even if some parts were stored already."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())
@@ -261,7 +261,7 @@ def test_what_is_there_of_a_commit_is_not_fetched_again(
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, model: Path, s3: S3Client) -> None:
-    """Without its code the model would fail in the container although the push said that all is there."""
+    """A push after a changed trust_remote_code uploads the missing files of a stored revision."""
     (model / "modeling.py").write_text("ANSWER = 42")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights))

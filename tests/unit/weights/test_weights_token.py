@@ -84,7 +84,7 @@ def test_hub_without_a_token_says_how_to_give_one() -> None:
 
 
 def test_hub_that_cannot_be_reached_is_told_in_one_line(hub: FakeHub) -> None:
-    """Not a page of the client's own."""
+    """The error for an unreachable Hub is one line."""
     hub.close()
     with refused("hub-unreachable", str(REVISION), kind=HubAccessError) as caught:
         Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
@@ -109,7 +109,7 @@ def test_token_stays_with_the_hub(hub: FakeHub) -> None:
 
 
 def test_only_what_is_uploaded_is_fetched(hub: FakeHub) -> None:
-    """Neither other formats nor words."""
+    """A push fetches neither other weight formats nor documents from the Hub."""
     folder = Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
     assert hub.fetched == {"config.json", "tokenizer.json", "model.safetensors"}
     assert (folder / "model.safetensors").read_bytes() == hub.files["model.safetensors"]

@@ -11,7 +11,7 @@ from onnx_exports import Exports, Folders
 
 @pytest.fixture(scope="session", autouse=True)
 def _quiet_imports() -> None:
-    """On import, transformers' DeBERTa uses a function that torch deprecates; and tests share the machine."""
+    """Import transformers' DeBERTa without torch's warning, and limit threads because tests share the machine."""
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

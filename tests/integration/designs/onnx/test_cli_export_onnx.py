@@ -64,7 +64,7 @@ def run(*arguments: str) -> str:
 
 
 def test_named_models_go_where_they_are_told(catalog: str, calls: Calls, tmp_path: Path) -> None:
-    """Only these are exported, from the folders that are named."""
+    """`cohost export-onnx` with names exports only these models, from the named folders to the named one."""
     answer = json.loads(
         run("embed", "--catalog", catalog, "--out", str(tmp_path / "out"), "--hub", str(tmp_path), "--json")
     )
@@ -74,7 +74,7 @@ def test_named_models_go_where_they_are_told(catalog: str, calls: Calls, tmp_pat
 
 
 def test_all_models_go_to_the_catalog_s_folder(catalog: str, calls: Calls, tmp_path: Path) -> None:
-    """Without names the whole catalog, where its stack looks for it; the table says how far each is off."""
+    """`cohost export-onnx` without names exports all models into the catalog's folder, and prints their deviations."""
     table = run("--catalog", catalog)
     assert {(name, out) for name, out, _ in calls} == {(name, tmp_path / "own") for name in MODELS}
     assert "cosine 1.000" in table

@@ -23,7 +23,7 @@ def classifier() -> TorchModel:
 
 
 def test_an_equal_export_agrees_on_short_and_full_texts_and_pairs(classifier: TorchModel) -> None:
-    """All fixed sequences are run: eight alone, eight in a batch, eight pairs, and one that is cut at the limit."""
+    """The check runs all fixed texts: eight alone, eight in a batch, eight pairs, and one that is cut at the limit."""
     lengths: list[int] = []
 
     def run(arrays: Any) -> Any:

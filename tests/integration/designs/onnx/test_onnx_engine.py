@@ -49,7 +49,7 @@ def served(folder: Path, **changed: str) -> Callable[..., tuple[int, Any]]:
 
 
 def test_labels_come_as_class_names_with_probabilities(folders: dict[str, Path]) -> None:
-    """All labels, the best first, a list a text where a list was sent; the numbers are those of transformers."""
+    """The engine returns all labels, the best first, with transformers' probabilities."""
     call = served(folders["xlmr"])
     own = pipeline("text-classification", model=str(HUB / "lmi-cohost/tiny-xlmr-nli"), top_k=None)
     status, one = call({"inputs": LONG})
@@ -64,7 +64,7 @@ def test_labels_come_as_class_names_with_probabilities(folders: dict[str, Path])
 
 
 def test_vectors_are_the_mean_of_the_tokens_at_length_one(folders: dict[str, Path]) -> None:
-    """One vector for a text, one each for a list; padding beside a longer text stays out of the mean."""
+    """The vector of a text is the normalized mean of its tokens, without the padding beside a longer text."""
     call = served(folders["embed"])
     folder = HUB / "lmi-cohost/tiny-embed"
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()

@@ -151,13 +151,13 @@ def test_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
 
 
 def test_weights_on_s3_are_told_how_to_be_exported() -> None:
-    """They are not fetched by a command that promises to export from the Hub or a folder."""
+    """An export of weights in S3 is rejected, because the command reads only the Hub or a folder."""
     with refused("export-from-s3", "model_id", kind=OnnxError):
         model_folder("s3://b/m/", None, [])
 
 
 def test_model_that_the_hub_does_not_give_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a network, the option that takes a folder is named."""
+    """The error of an export without a network names the option that reads a folder."""
     use_hub(monkeypatch, "http://127.0.0.1:9", tmp_path)
     with refused("hub-unreachable", "org/name", kind=HubAccessError) as caught:
         model_folder("org/name", None, [])

@@ -47,7 +47,7 @@ def test_the_catalog_has_the_last_word() -> None:
 
 
 def test_a_translator_for_zero_shot_is_refused() -> None:
-    """Its body is another one, so no caller of ours would be understood."""
+    """DJL's translator for zero-shot is rejected, because its request body differs from the handler's."""
     with refused("translator-unfit", "designs.cpu-onnx.overrides.bert.serving", kind=OnnxError):
         recipe_for("bert", make_catalog(design={"serving": "translator"}))
 
@@ -79,7 +79,7 @@ def test_archive_of_other_settings_is_refused(
 
 
 def test_missing_changed_and_foreign_files_are_told(exports: dict[str, Exported], tmp_path: Path) -> None:
-    """Nothing is deployed whose checksum is not that of the note."""
+    """A deploy rejects an ONNX archive whose checksum differs from the note of its export."""
     recipe = recipe_for("embed", make_catalog(design=DESIGN))
     with refused("export-missing", str(tmp_path / "embed.json"), kind=OnnxError):
         find_archive(tmp_path, recipe)

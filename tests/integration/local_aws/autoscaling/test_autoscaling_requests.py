@@ -64,7 +64,7 @@ def test_a_target_is_described_and_its_bounds_hold(
 
 
 def test_instances_of_a_variant_can_be_scaled(scaling: Any, clients: Clients, wait: Callable[..., None]) -> None:
-    """By UpdateEndpointWeightsAndCapacities."""
+    """Application Auto Scaling changes the instances of a variant by UpdateEndpointWeightsAndCapacities."""
     variant = {**VARIANT, "ResourceId": "endpoint/m/variant/v"}
     scaling.register_scalable_target(**variant, MinCapacity=2, MaxCapacity=2)
 
@@ -125,7 +125,7 @@ def test_a_tracking_policy_has_two_alarms_that_live_and_die_with_it(scaling: Any
 
 
 def test_descriptions_are_filtered_and_paged(scaling: Any) -> None:
-    """By name, resource and page."""
+    """Descriptions of scaling resources can be filtered by name and resource, and come in pages."""
     for name in ("a", "b", "c"):
         scaling.put_scaling_policy(
             **COMPONENT, PolicyName=name, PolicyType="StepScaling", StepScalingPolicyConfiguration=STEP
@@ -171,7 +171,7 @@ def test_scheduled_actions_are_kept_changed_and_deleted(scaling: Any) -> None:
     ],
 )
 def test_wrong_registrations_are_refused(scaling: Any, request_of: dict[str, Any], match: str) -> None:
-    """Each with the reason."""
+    """A wrong registration of a scalable target is rejected with the reason."""
     with pytest.raises(scaling.exceptions.ValidationException, match=match):
         scaling.register_scalable_target(**{**COMPONENT, **request_of})
 
@@ -193,7 +193,7 @@ def test_wrong_registrations_are_refused(scaling: Any, request_of: dict[str, Any
     ],
 )
 def test_wrong_policies_are_refused(scaling: Any, policy: dict[str, Any], match: str) -> None:
-    """Each with the reason, and nothing is kept."""
+    """A wrong scaling policy is rejected with the reason, and is not stored."""
     with pytest.raises(ClientError, match=match):
         scaling.put_scaling_policy(**COMPONENT, **policy)
     assert scaling.describe_scaling_policies(ServiceNamespace="sagemaker")["ScalingPolicies"] == []
@@ -213,7 +213,7 @@ def test_what_is_not_registered_has_neither_policies_nor_an_end(scaling: Any) ->
 
 @pytest.mark.parametrize("schedule", ["every day", "cron(0 8 * *)", "rate(0 minutes)"])
 def test_wrong_schedules_are_refused(scaling: Any, schedule: str) -> None:
-    """Before anything is kept."""
+    """A wrong scheduled action is rejected before it is stored."""
     with pytest.raises(scaling.exceptions.ValidationException, match="Schedule"):
         scaling.put_scheduled_action(
             **COMPONENT, ScheduledActionName="s", Schedule=schedule, ScalableTargetAction={"MinCapacity": 1}

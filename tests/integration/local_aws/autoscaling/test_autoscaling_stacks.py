@@ -99,7 +99,7 @@ class Stack:
 
     @property
     def status(self) -> str:
-        """Its status."""
+        """Return the status of the stack."""
         return str(self._client.list_stacks()["StackSummaries"][0]["StackStatus"])
 
     def reasons(self) -> str:

@@ -99,7 +99,7 @@ def test_the_query_protocol_is_read_too(front: LocalAws, clients: Clients, wait:
 
 
 def test_composite_alarms_are_refused(clients: Clients) -> None:
-    """Nothing would evaluate them, so nothing pretends to take them."""
+    """Composite alarms are rejected, because the emulator does not evaluate them."""
     with pytest.raises(ClientError, match="PutCompositeAlarm: not part of this emulation"):
         clients.get("cloudwatch").put_composite_alarm(AlarmName="c", AlarmRule="ALARM(a)")
 

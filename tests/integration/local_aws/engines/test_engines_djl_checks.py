@@ -76,7 +76,7 @@ def test_what_is_missing_is_told_in_one_line(
     code: str,
     about: str,
 ) -> None:
-    """Each check names what is missing and where it comes from."""
+    """Each check of a DJL Serving names the missing program or module, and its source."""
     for name in present:
         programs.install(name, {})
     bare = programs.install("bare", {"-c": {"out": "PIL (No module named 'PIL')\npeft (x)\n"}})

@@ -75,7 +75,7 @@ def test_all_is_checked_before_anything_starts(programs: Programs, make_setup: C
 
 
 def test_an_absent_image_is_pulled(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """One pull, and the labels are read from what came."""
+    """A missing image is pulled once, and the labels are read from the pulled image."""
     pulled = {"image inspect": {"out": LABELS}}
     answers = {
         **DOCKER,
@@ -112,7 +112,7 @@ def test_an_absent_image_is_pulled(programs: Programs, make_setup: Callable[...,
 def test_what_is_missing_is_told_in_one_line(
     programs: Programs, make_setup: Callable[..., Setup], answers: dict[str, Any], code: str, field: str, about: str
 ) -> None:
-    """Each check names what is wrong and the way out, with docker's own words where it gave any."""
+    """Each check of Docker names the fault and the fix, with Docker's own message if there is one."""
     programs.install("docker", DOCKER | answers)
     with refused(code, field, kind=EngineError) as caught:
         DockerEngine().check(make_setup())
@@ -122,7 +122,7 @@ def test_what_is_missing_is_told_in_one_line(
 
 
 def test_the_end_removes_the_container(programs: Programs) -> None:
-    """Also one that outlived the command that started it."""
+    """The container is removed at the end, even if it outlived the command that started it."""
     programs.install("docker", DOCKER)
     DockerEngine().stop()
     assert programs.arguments("docker") == [["rm", "--force", "encoder-lmi-local"]]

@@ -171,7 +171,7 @@ def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path, port: int) -
 
 
 def test_the_port_is_free_again_afterwards(behind: tuple[Behind, str], port: int) -> None:
-    """Also where a caller's connection is still open; a port that is taken is told before anything starts."""
+    """The proxy frees its port even if a connection is open; a used port is reported before the start."""
     _, address = behind
     with httpx.Client(trust_env=False) as client:
         for _ in range(2):

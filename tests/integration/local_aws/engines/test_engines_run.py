@@ -109,7 +109,7 @@ def test_a_model_that_is_refused_makes_the_check_fail(programs: Programs, tmp_pa
 def test_djl_serves_the_catalog(
     programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
 ) -> None:
-    """From --djl-home, with the environment that makes it multi-model, and weights where they lie."""
+    """`--djl-home` starts a DJL Serving in multi-model mode that reads weights from their folder."""
     program = programs.install("djl-serving", {"--config-file": {"serve": []}})
     (tmp_path / "djl" / "bin").mkdir(parents=True)
     (tmp_path / "djl" / "bin" / "djl-serving").symlink_to(program)
@@ -214,7 +214,7 @@ def test_an_engine_that_ends_at_once_is_told_with_its_last_words(programs: Progr
 
 
 def test_a_port_in_use_is_told_before_anything_starts(programs: Programs, tmp_path: Path) -> None:
-    """With the way out."""
+    """A used port is an error with a fix before a server starts."""
     programs.install("docker", _docker([]))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

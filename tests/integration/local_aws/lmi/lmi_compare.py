@@ -70,7 +70,7 @@ def _body_differences(expected: str, given: str, ignored_keys: frozenset[str]) -
 
 
 def _prefix_differences(expected: str, given: str, size: int) -> list[str]:
-    """For a body that the recording holds cut off: the numbers up to the cut, and the size to one in a hundred."""
+    """Compare a body that the recording has cut off: the numbers up to the cut, and the size to one percent."""
     recorded_numbers = [float(match[0]) for match in _NUMBER.finditer(expected)][:-1]
     numbers = [float(match[0]) for match in _NUMBER.finditer(given)][: len(recorded_numbers)]
     if len(numbers) < len(recorded_numbers) or abs(len(given) - size) > size / 100:

@@ -49,7 +49,7 @@ _GAVE_UP, _CLOSED = "no answer within the client's patience", "the connection wa
 
 
 class Replay:
-    """One replay of a sequence.
+    """One replay of a recorded sequence.
 
     `found` are the differences by step, no texts where a step is as recorded; `pins` those from what is said in
     `deliberate` to happen instead. `slower` times slower than the sequence's own clock it is, short waits included, for
@@ -282,7 +282,7 @@ class Replay:
         return max(LEAST_S, float(step["elapsed_s"]) / self._speed)
 
     def _alternatives(self, index: int) -> Iterator[Exchange]:
-        """Other answers that a step may have as well, since a moment decides which one it is.
+        """Return other answers that a step may have, because a moment decides between them.
 
         Of requests that were sent at once and differ in a number only, the answer of each; of one request that is sent
         again and again while nothing else happens, the answer of another within a moment.

@@ -74,7 +74,7 @@ class Scenario:
 
 
 def _before_loads(file: str) -> dict[int, tuple[str, ...]]:
-    """In recordings of load variants each model was deleted before the next one."""
+    """Delete the previous model, as the recordings of load variants did before each load."""
     vectors = json.loads((VECTORS / file).read_text())["vectors"]
     return {i: ("*",) for i, vector in enumerate(vectors) if vector["name"].startswith(("load", "final ping"))}
 

@@ -47,7 +47,7 @@ class Sequence:
         return max(1.0, self.takes_s / LONGEST_S)
 
     def of(self, entries: Mapping[str, Mapping[int, Instead]]) -> dict[int, Instead]:
-        """Those of the entries by recording and step that are about this sequence."""
+        """Return the entries by recording and step that are about this sequence."""
         return {index: entry for index, entry in entries.get(self.file, {}).items() if index in self.steps}
 
     @property

@@ -1,4 +1,4 @@
-"""One container for all tests of a file that do not end it, with handlers to load into it."""
+"""One container for all tests of a file, with handlers to load into it; the tests must not end it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Served:
         return answer
 
     async def invoke(self, name: str, body: Any) -> httpx.Response:
-        """One call."""
+        """Make one call."""
         return await self.client.post(f"/models/{name}/invoke", json=body)
 
     def load_usual_models(self) -> None:

@@ -100,7 +100,7 @@ def test_a_refused_load_runs_nothing(served: Served) -> None:
 
 
 def test_no_handler_learns_the_token(served: Served) -> None:
-    """Neither by a request's properties nor by its environment, where the server itself found it."""
+    """A handler finds the server's token neither in a request's properties nor in its environment."""
     assert served.load("tells", "cpu.minWorkers=1\ncpu.maxWorkers=1\n", TELLS).status_code == 200
     told = served.run(served.invoke("tells", {}))
     assert told.json()["properties"]["requestId"]
@@ -110,7 +110,7 @@ def test_no_handler_learns_the_token(served: Served) -> None:
 
 
 def test_the_user_finds_a_containers_address_by_its_process(served: Served) -> None:
-    """Its file is the user's alone; a process that is no container has no address."""
+    """Only the user can read a container's address file; a process that is no container has no address."""
     assert address_of(served.container.pid) == (served.container.url, served.container.token)
     arguments = psutil.Process(served.container.pid).cmdline()
     assert served.container.token not in arguments

@@ -115,7 +115,7 @@ def test_concurrent_answers_are_not_mixed_up(served: Served) -> None:
 
 
 def test_a_handler_sees_the_recorded_properties(served: Served) -> None:
-    """As recorded (21_handler_properties): headers by their usual names, and what the engine adds."""
+    """A handler gets the recorded properties: header fields by their usual names, and the engine's additions."""
     properties = served.run(served.invoke("echo", {})).json()["properties"]
     assert properties["Content-Type"] == "application/json"
     assert (properties["handler"], properties["device_id"], properties["cluster_size"]) == ("handle", "-1", "1")
@@ -191,7 +191,7 @@ def test_a_worker_killed_between_requests_is_missed_by_its_callers_alone(served:
 
 
 def test_after_a_killed_fork_server_models_can_be_loaded_again(served: Served) -> None:
-    """All workers die with the process that they come from; once another has taken its place, loads work again."""
+    """After the fork server is killed all workers end, and loads work again with the next fork server."""
     container = psutil.Process(served.container.pid)
     (zygote,) = container.children()
     zygote.kill()
@@ -205,7 +205,7 @@ def test_after_a_killed_fork_server_models_can_be_loaded_again(served: Served) -
 
 @pytest.mark.parametrize(("fault", "status"), [("die", 400), ("lose_device", 424)])
 def test_a_fault_can_be_put_into_a_worker(served: Served, fault: str, status: int) -> None:
-    """After "die" an idle model has no process; after "lose_device" every forward pass raises what torch would."""
+    """The fault "die" ends the process of an idle model, and "lose_device" makes every forward pass raise."""
     option = "option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"
     assert served.load("victim", option + ONE_WORKER).status_code == 200
     wanted = {"model": "victim", "fault": fault}
@@ -220,7 +220,7 @@ def test_a_fault_can_be_put_into_a_worker(served: Served, fault: str, status: in
 
 
 def test_a_pass_that_hangs_lasts_until_predict_timeout(served: Served) -> None:
-    """After "hang" a synchronous model's next request is over its time, which fails the model (recorded: 26)."""
+    """The fault "hang" makes the next request of a synchronous model exceed predict_timeout (recorded: 26)."""
     option = "option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"
     assert served.load("hanging", f"{option}option.predict_timeout=2\n{ONE_WORKER}").status_code == 200
     served.run(served.client.put("/_cohost/worker-faults", json={"model": "hanging", "fault": "hang"}))
@@ -234,14 +234,14 @@ def test_a_pass_that_hangs_lasts_until_predict_timeout(served: Served) -> None:
     [({"model": "nli", "fault": "x"}, 400), ({"fault": "die"}, 400), ({"model": "nobody", "fault": "die"}, 404)],
 )
 def test_a_fault_that_cannot_be_put_in_says_why(served: Served, wanted: dict[str, str], status: int) -> None:
-    """Nothing happens to any worker then."""
+    """A fault that cannot be caused is rejected with the reason, and changes no worker."""
     answer = served.run(served.client.put("/_cohost/worker-faults", json=wanted))
     assert answer.status_code == status
     assert served.run(served.invoke("nli", {"inputs": "a"})).status_code == 200
 
 
 def test_a_handler_finds_the_server_as_it_finds_the_real_one(served: Served) -> None:
-    """Its command line names a socket below the container's folder, its parent's a file with the management address.
+    """A worker's command line names its socket, and that of its parent a file with the management address.
 
     There every model is listed, to whoever may open the socket, which is in a folder of the user's own.
     """
@@ -300,7 +300,7 @@ def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:
 
 
 def test_the_container_ends_with_its_parent(tmp_path: Path) -> None:
-    """After kill -9 of the process that started it: the container and what it forked are gone within seconds."""
+    """The container and its workers end within seconds after kill -9 of the process that started it."""
     root = Path(__file__).parents[4]
     command = [sys.executable, "-c", STARTS_A_CONTAINER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True) as parent:
@@ -312,7 +312,7 @@ def test_the_container_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_workers_end_with_a_killed_container(tmp_path: Path) -> None:
-    """After kill -9 of the server there is no worker left, not even one that computes."""
+    """All workers end after kill -9 of the server, even a worker that computes."""
     with asyncio.Runner() as runner:
         served = Served(runner, tmp_path)
         try:
@@ -373,7 +373,7 @@ def test_a_signal_ends_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
-    """Before any heavy import, with the way out."""
+    """A used port is an error with a fix before heavy modules are imported."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -387,7 +387,7 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_worker_processes_import_no_http_server() -> None:
-    """Each worker is forked from what has been imported, so the server's packages would cost every start and worker."""
+    """The process that workers are forked from does not import the HTTP server, which would take time and memory."""
     modules = ("workers.zygote", "workers.handler_runner", "stock.onnx")
     imports = "; ".join(f"import local_aws.lmi.{module}" for module in modules)
     result = subprocess.run(

@@ -61,7 +61,7 @@ def problems(method: str, path: str, status: int, body: bytes) -> list[str]:
 
 
 def test_the_contract_is_valid_openapi_and_has_our_own_route() -> None:
-    """Other tools can read it."""
+    """The server's description is valid OpenAPI, and contains the project's own route."""
     validate(SPEC)
     assert COUNTERS_PATH in SPEC["paths"]
 
@@ -169,7 +169,7 @@ def test_no_request_is_left_without_an_answer_of_the_contract(
 def _send(
     served: Served, method: str, path: str, query: dict[str, str], body: bytes, headers: dict[str, str]
 ) -> httpx.Response:
-    """One request whose path goes out as it is: httpx would tidy it up."""
+    """Send one request with its path unchanged, because httpx would normalize the path."""
     target = path + ("?" + "&".join(f"{key}={quote(value)}" for key, value in query.items()) if query else "")
     request = served.client.build_request(method, "/", content=body, headers=headers, timeout=ANSWERED_LATER)
     request.extensions["target"] = target.encode("ascii")
@@ -222,7 +222,7 @@ def test_no_bytes_break_the_connection_handling(fuzzed: Served, data: bytes) -> 
 
 
 def test_more_workers_than_a_machine_can_bear_are_refused(fuzzed: Served) -> None:
-    """By PUT and by a model's own properties, before any is started."""
+    """Too many workers, by PUT or by a model's properties, are rejected before any is started."""
     answer = fuzzed.run(fuzzed.client.put("/models/fuzzed?min_worker=1000&max_worker=1000"))
     assert (answer.status_code, answer.json()["type"]) == (400, "BadRequestException")
     assert "64" in answer.json()["message"]

@@ -40,7 +40,7 @@ MOST_DELIBERATE = 0.02
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[asyncio.Runner]:
-    """One event loop for all tests here, since a container belongs to the loop that started it."""
+    """Return one event loop for all tests of this file, because a container belongs to the loop that started it."""
     with asyncio.Runner() as runner:
         yield runner
 
@@ -105,14 +105,14 @@ def test_the_documentation_lists_every_difference() -> None:
 def test_a_failing_model_of_the_store_ends_the_container(
     runner: asyncio.Runner, recorded: Fixture, tmp_path: Path
 ) -> None:
-    """As recorded (15): with one good model and one that fails, the container ends with exit code 1."""
+    """A container whose store has one failing model ends with exit code 1 (recorded: 15)."""
     store = recorded.store("failing", {"f": "initfail", "ok": "code1"})
     with refused("container-ended", kind=ContainerError):
         runner.run(_start(store, tmp_path / "container.log"))
 
 
 def test_a_plain_file_makes_the_store_the_model(runner: asyncio.Runner, recorded: Fixture, tmp_path: Path) -> None:
-    """As recorded (17): a README beside a model folder makes the store itself the model, which cannot be loaded."""
+    """A README beside a model folder makes the store itself the model, which cannot be loaded (recorded: 17)."""
     store = recorded.store("mixed", {"m": "code1"})
     (store / "README").touch()
     with refused("container-ended", kind=ContainerError):

@@ -35,7 +35,7 @@ def test_what_is_not_as_listed_is_found(
     [(503, '{"message": "q8 is not ready"}', 0), (404, '{"message": "q8 is not ready"}', 1), (503, "{}", 1)],
 )
 def test_a_pin_holds_status_and_body(status: int, body: str, texts: int) -> None:
-    """Three dots stand for any text, and for nothing else."""
+    """Three dots in a pinned answer stand for any text, and other characters only for themselves."""
     assert len(off_pin(PIN, status, body)) == texts
 
 
@@ -52,7 +52,7 @@ def _tally(instead: Instead, recorded: int | None) -> Tally:
 def test_a_success_where_the_real_server_refused_is_a_missed_goal(
     status: int | None, recorded: int | None, missed: int
 ) -> None:
-    """Also where it gave no answer at all."""
+    """A success is a missed goal if the real server refused the request or gave no answer."""
     breaches = _tally(Instead("why", status, ""), recorded).breaches("set")
     assert breaches == ["set: file 1 is kinder than the real server"] * missed
 
@@ -75,7 +75,7 @@ def test_what_is_replayed_again_says_for_which_steps() -> None:
 
 
 def test_a_label_stays_with_its_process() -> None:
-    """The same label is the same process, another label another one, and numbers are compared by folder."""
+    """The comparison of process ids requires equal labels for equal processes and other labels for others."""
     labels = Labels()
     assert labels.compare({"m": ["P1", "P2"]}, {"m": [11, 12]}) is None
     assert labels.compare({"m": ["P2"]}, {"m": [12]}) is None
@@ -96,7 +96,7 @@ def test_every_pin_names_a_step_that_was_recorded() -> None:
 
 
 def test_a_long_sequence_is_replayed_faster_and_a_short_one_as_it_was() -> None:
-    """Its clock makes it take about 20 s."""
+    """A long sequence is replayed with a fast clock in about 20 s, and a short one at its own speed."""
 
     def lasting(seconds: float) -> Sequence:
         steps: dict[int, dict[str, Any]] = {0: {"at_s": 0.0, "action": "start_server"}, 1: {"at_s": seconds}}

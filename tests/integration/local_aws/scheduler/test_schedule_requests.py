@@ -33,7 +33,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    """One front door for this file."""
+    """Start one front door for the tests of this file."""
     with running(tmp_path_factory.mktemp("state")) as front_door:
         yield front_door
 

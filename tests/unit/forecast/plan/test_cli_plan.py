@@ -60,7 +60,7 @@ def test_table_and_bars_name_every_model() -> None:
 def test_plan_of_several_instances_says_that_each_holds_everything(
     tmp_path: Path, change: str, words: str, instances: dict[str, int]
 ) -> None:
-    """More instances do not make room: what does not fit on one fits on none."""
+    """The plan of several instances states that each instance must hold all models."""
     catalog = tmp_path / "encoders.yaml"
     shutil.copyfile(profiles_path(Path(ENCODERS)), profiles_path(catalog))
     one = "  initial_instance_count: 1\n"
@@ -112,7 +112,7 @@ def catalog(tmp_path: Path) -> Path:
 
 
 def test_unknown_models_are_named(catalog: Path) -> None:
-    """Without profiles nothing is counted, and each model is told with the command."""
+    """The plan names each model without a profile, with the command that creates the profile."""
     result = run("plan", "--catalog", str(catalog))
     assert "cohost models inspect minilm --write" in result.stderr
 
@@ -128,7 +128,7 @@ def test_inspect_reads_a_folder_and_keeps_it(catalog: Path) -> None:
 
 
 def test_a_library_for_deberta_on_a_gpu_is_suggested(tmp_path: Path) -> None:
-    """Only for the batching handler without packages on a GPU: there each kernel of a pass is a launch that waits."""
+    """The plan suggests an attention library only for DeBERTa with the batching handler on a GPU."""
     path = ROOT / "model_configs" / "examples" / "encoders-batched.yaml"
     for suffix in (".yaml", ".profiles.yaml"):
         shutil.copyfile(path.with_suffix("").with_suffix(suffix), tmp_path / f"batched{suffix}")

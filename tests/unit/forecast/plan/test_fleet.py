@@ -22,7 +22,7 @@ REGION = "us-east-1"
 
 @pytest.fixture
 def many(encoders: Catalog) -> Catalog:
-    """Three hundred models of the three kinds."""
+    """Return three hundred models of three kinds."""
     models = {f"{name}-{number}": entry for number in range(100) for name, entry in encoders.models.items()}
     return encoders.model_copy(update={"models": models})
 
@@ -38,7 +38,7 @@ def test_three_encoders_need_one_endpoint(encoders: Catalog, encoder_profiles: d
 
 
 def test_options_come_cheapest_first(many: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """All types with a known price are compared, and every model has a place in each."""
+    """The options have all instance types with a known price, the cheapest first, with a place for every model."""
     fleet = plan_fleet(many, encoder_profiles, prices=load_prices(), region=REGION)
     costs = [option.usd_per_hour for option in fleet.options if option.usd_per_hour is not None]
     assert costs == sorted(costs)
@@ -50,7 +50,7 @@ def test_options_come_cheapest_first(many: Catalog, encoder_profiles: dict[str, 
 
 
 def test_replicas_are_on_different_endpoints(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Two of a model on one endpoint would fail together."""
+    """Two replicas of a model are on different endpoints, so they do not fail together."""
     fleet = plan_fleet(
         encoders,
         encoder_profiles,
@@ -64,7 +64,7 @@ def test_replicas_are_on_different_endpoints(encoders: Catalog, encoder_profiles
 
 
 def test_load_needs_endpoints_that_memory_does_not(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Three models that fit one card in memory, but each with half of its time, do not go on one."""
+    """Models that fit one GPU in memory are placed on several if their load needs more than its time."""
     loads = {name: Load(items_per_second=52) for name in encoders.models}
     fleet = plan_fleet(
         encoders, encoder_profiles, prices=load_prices(), region=REGION, loads=loads, instance_types=["ml.g5.xlarge"]

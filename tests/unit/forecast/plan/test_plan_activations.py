@@ -46,7 +46,7 @@ def test_estimates_hold_against_real_passes(benchmark: Any) -> None:
 
 @pytest.mark.parametrize("model_id", [MDEBERTA, XLMR])
 def test_growth_with_batch(encoder_profiles: dict[str, Profile], model_id: str) -> None:
-    """Twice the batch is nearly twice the memory: nothing is shared between texts but DeBERTa's positions."""
+    """Twice the batch needs nearly twice the memory, because texts share only DeBERTa's positions."""
     shape = encoder_profiles[model_id].shape
     one, two = (peak_activation_bytes(shape, batch=n, tokens=512, element_bytes=4) for n in (8, 16))
     assert 1.9 < two / one <= 2.0

@@ -19,7 +19,7 @@ SEGMENTS = [Segment(label="a & b", mib=25.0, colour=0), Segment(label="<c>", mib
 
 
 def test_terminal_bar_is_to_scale() -> None:
-    """Three quarters used are three quarters of the characters."""
+    """A bar in the terminal is to scale: three quarters of the memory fill three quarters of the characters."""
     text = terminal_bar("card", SEGMENTS, 100.0, width=40).plain
     assert text.count("█") == 30
     assert text.count("░") == 10
@@ -36,7 +36,7 @@ def test_terminal_bar_shows_what_is_too_much() -> None:
 
 @pytest.mark.parametrize(("capacity", "told"), [(100.0, "25 MiB free"), (50.0, "25 MiB too much")])
 def test_chart_is_to_scale_and_escaped(capacity: float, told: str) -> None:
-    """Each segment is as wide as its share; names of models cannot break the drawing, or smuggle anything into it."""
+    """Each segment of the chart is as wide as its share, and names of models are escaped."""
     plot = chart("<script>", SEGMENTS, capacity)
     svg = plot.chart.svg()
     root = ET.fromstring(svg[: svg.index("</svg>") + len("</svg>")])  # noqa: S314 - our own text

@@ -23,7 +23,7 @@ def entry(**given: Any) -> ModelEntry:
 
 
 def batched(dtype: str | None = None, **settings: Any) -> ModelEntry:
-    """The same on the batching handler."""
+    """Return the same entry with the batching handler."""
     return entry(handler="batched", batched=settings, **({} if dtype is None else {"dtype": dtype}))
 
 

@@ -27,7 +27,7 @@ def demands(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> list[Dem
 
 
 def named(demands: list[Demand], name: str) -> Demand:
-    """One of them."""
+    """Return one change of the plan by its name."""
     return next(demand for demand in demands if demand.name == name)
 
 
@@ -81,7 +81,7 @@ def test_several_changes_are_tried_together(demands: list[Demand]) -> None:
 
 
 def test_larger_instance_is_named_last(demands: list[Demand]) -> None:
-    """More models than a host holds even with one worker each need a larger type, the same GPU first."""
+    """Models that the host's memory cannot hold with one worker each need a larger type, the same GPU first."""
     many = [replace(demands[1], name=f"m{number}") for number in range(14)]
     plan = plan_demands(many, instance_type="ml.g5.xlarge")
     assert first_change(plan) == "instance_type: ml.g5.2xlarge"
@@ -94,7 +94,7 @@ def test_too_much_for_any_instance_means_several_endpoints(demands: list[Demand]
 
 
 def test_room_is_the_largest_that_fits(demands: list[Demand]) -> None:
-    """One more worker, or one more text in the batch, than the plan names does not fit."""
+    """The plan names the largest number of workers and texts per batch: one more does not fit."""
     plan = plan_demands(demands, instance_type="ml.g5.2xlarge")
     for room in room_of(plan):
         assert fits_with(plan, room.name, workers=room.workers)
@@ -119,7 +119,7 @@ def test_room_is_zero_where_not_even_one_fits(demands: list[Demand]) -> None:
 
 
 def test_cpu_instance_counts_the_host_alone(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Without a GPU, weights and activations lie on the host."""
+    """On an instance without a GPU, weights and activations count for the host's memory."""
     plan = plan_catalog(encoders, encoder_profiles, instance_type="ml.c7i.2xlarge")
     assert plan.gpu_used_mib == 0
     assert plan.gpu_fits
@@ -127,7 +127,7 @@ def test_cpu_instance_counts_the_host_alone(encoders: Catalog, encoder_profiles:
 
 
 def test_every_gpu_of_an_instance_has_its_own_workers(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Four cards are four times the worker processes on one host."""
+    """An instance with four GPUs has four times the worker processes on one host."""
     one = plan_catalog(encoders, encoder_profiles, instance_type="ml.g5.xlarge")
     four = plan_catalog(encoders, encoder_profiles, instance_type="ml.g5.12xlarge")
     assert four.gpu_used_mib == one.gpu_used_mib
@@ -135,14 +135,14 @@ def test_every_gpu_of_an_instance_has_its_own_workers(encoders: Catalog, encoder
 
 
 def test_cards_have_the_memory_that_cuda_shows() -> None:
-    """Less than EC2's table: error correction and the driver keep a part."""
+    """The plan uses the GPU memory that CUDA reports, which is less than in EC2's table."""
     assert usable_gpu_mib(INSTANCES["ml.g4dn.xlarge"]) == 14_920
     assert usable_gpu_mib(INSTANCES["ml.g5.xlarge"]) == 22_589
     assert usable_gpu_mib(INSTANCES["ml.c7i.xlarge"]) == 0
 
 
 def test_unknown_instance_type_is_told(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Nothing is planned on a type of which nothing is known."""
+    """A plan for an instance type of unknown memory is rejected."""
     with refused("instance-unknown", "endpoint.instance_type", kind=PlanError):
         plan_catalog(encoders, encoder_profiles, instance_type="ml.g9.xlarge")
 
@@ -186,7 +186,7 @@ def test_a_half_checkpoint_that_is_loaded_in_fp32_takes_twice_its_size_of_the_ho
 
 
 def test_the_margin_is_what_the_peaks_leave_with_its_uncertainty(demands: list[Demand]) -> None:
-    """Every worker's kernels are an estimate of 50 MiB more or less, and a card's size differs by its driver."""
+    """The plan's margin includes the uncertainty of 50 MiB per worker and of the GPU's size."""
     one, three = (
         plan_demands([replace(demands[0], workers=workers)], instance_type="ml.g5.xlarge") for workers in (1, 3)
     )

@@ -166,7 +166,7 @@ HUB_FILES = HubFiles("org/name", None)
 @pytest.mark.process
 @pytest.mark.parametrize("ranges", [True, False])
 def test_hub_is_asked_for_headers_only(model: Path, hub: FakeHub, ranges: bool) -> None:  # noqa: FBT001
-    """The same profile as from the folder, for a tenth of a megabyte; a proxy that knows no ranges sends it all."""
+    """The profile from the Hub equals that from a folder, and only the headers of the weights are fetched."""
     hub.ranges = ranges
     assert inspect(HUB_FILES, source="test") == inspect(Folder(model), source="test")
     assert (hub.sent < WEIGHTS / 5) is ranges
@@ -212,7 +212,7 @@ def test_refusals_of_the_hub_are_told(
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "file:///etc"])
 def test_unreachable_hub_is_told(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """Without a network, the way by a folder is named; HF_ENDPOINT cannot make the command read local files."""
+    """The error for an unreachable Hub names --folder; HF_ENDPOINT cannot make the command read local files."""
     monkeypatch.setenv("HF_ENDPOINT", address)
     with refused("hub-unreachable", HUB_FILES.where, kind=HubAccessError) as caught:
         read_config(HUB_FILES)

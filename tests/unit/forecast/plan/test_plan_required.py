@@ -52,7 +52,7 @@ def test_keys_are_derived_from_the_profile(tmp_path: Path, encoder_profiles: dic
 
 
 def test_more_workers_require_more(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
-    """Each worker has its own context and weights."""
+    """More workers need more memory, because each worker has its own CUDA context and weights."""
     path = write_catalog(tmp_path, gpu={"minWorkers": 1, "maxWorkers": 3})
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
     assert memory_of(load_catalog(path).catalog)["gpu.required_memory_mb"] == "2944"
@@ -65,7 +65,7 @@ def test_more_workers_require_more(tmp_path: Path, encoder_profiles: dict[str, P
 def test_stated_memory_is_left_as_it_is(
     tmp_path: Path, encoder_profiles: dict[str, Profile], stated: dict[str, Any]
 ) -> None:
-    """One stated key means that the user decides on all of them."""
+    """If the catalog states one memory key of a model, no memory key of the model is computed."""
     path = write_catalog(tmp_path, **stated)
     before = memory_of(load_catalog(path).catalog)
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
@@ -83,7 +83,7 @@ def test_product_is_not_touched() -> None:
 
 
 def test_nothing_is_derived_without_a_profile(tmp_path: Path) -> None:
-    """No file beside the catalog, no keys."""
+    """Without a profiles file no memory keys are computed."""
     assert memory_of(load_catalog(write_catalog(tmp_path)).catalog) == {}
 
 
@@ -98,7 +98,7 @@ def test_damaged_profiles_are_a_fault_of_the_catalog(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\0"])
 def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> None:
-    """Any other content is told with the way out."""
+    """A profiles file that is no mapping is rejected with the fix."""
     path = write_catalog(tmp_path)
     profiles_path(path).write_text(text)
     with refused("profiles-unreadable", str(profiles_path(path)), kind=PlanError):

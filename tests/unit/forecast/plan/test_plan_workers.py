@@ -1,4 +1,4 @@
-"""One worker's memory against what was measured on a real endpoint."""
+"""The planned memory of one worker, compared with measurements of a real endpoint."""
 
 from __future__ import annotations
 

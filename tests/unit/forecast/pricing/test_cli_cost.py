@@ -30,7 +30,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_comparison_as_data() -> None:
-    """This catalog first, then the measured designs, with their reported costs."""
+    """The JSON of `cohost cost` has the catalog first, then the measured designs with their reported costs."""
     data = json.loads(run("cost", "--catalog", ENCODERS, "--region", "us-east-1", "--busy-hours", "8", "--json").stdout)
     assert [round(design["per_million"], 2) for design in data["designs"]] == [3.76, 3.76, 20.48, 4.2, 3.76]
     assert data["designs"][0]["price"] == {"usd_per_hour": 1.408, "date": "2026-08-07", "source": "AWS Pricing API"}
@@ -53,7 +53,7 @@ def test_markdown_for_a_pull_request() -> None:
 
 @pytest.mark.parametrize(("limit", "code"), [("1027.84", 0), ("1027.83", 2), ("0", 2)])
 def test_budget_is_held(limit: str, code: int) -> None:
-    """Over the budget is exit code 2, at it is not."""
+    """`cohost cost --max-monthly` ends with exit code 2 if the cost is above the budget, and with 0 at the budget."""
     assert run("cost", "--catalog", ENCODERS, "--region", "us-east-1", "--max-monthly", limit).exit_code == code
 
 
@@ -127,7 +127,7 @@ def test_failing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("deployed")
 def test_missing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the cdk command, the way to get it is named."""
+    """The error for a missing cdk command names the command that installs it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "node").write_text("#!/bin/sh\n")
     (tmp_path / "node").chmod(0o755)

@@ -49,7 +49,7 @@ def test_one_to_three_instances_cost_three_times() -> None:
 
 
 def test_range_of_scaling_is_a_range_of_cost() -> None:
-    """From the fewest to the most instances."""
+    """A scaling range gives a range of costs, from the fewest to the most instances."""
     bill = bill_for(load_prices(), REGION, "ml.g5.xlarge", least=0, most=2)
     assert money(bill.per_hour, 3) == "0.000..2.816"
     assert money(bill.per_month) == "0.00..2055.68"
@@ -71,14 +71,14 @@ def test_missing_type_or_region_is_unknown(region: str, name: str, count: int) -
 
 
 def test_price_is_old_after_180_days() -> None:
-    """On the 180th day it is not, on the next it is."""
+    """A price is old from the 181st day on."""
     found = price(1.0, "2026-01-01")
     assert not found.is_stale(dt.date(2026, 6, 30))
     assert found.is_stale(dt.date(2026, 7, 1))
 
 
 def test_missing_and_old_prices_are_told_with_the_command() -> None:
-    """Both name the type, the region and how to refresh; a fresh price needs no word."""
+    """The note of a missing or old price names the type, the region and the command that updates it."""
     day = dt.date(2027, 6, 1)
     assert "no price of ml.x in r" in (price_note(None, "r", "ml.x", day) or "")
     assert "over 180 days old; fix: cohost prices refresh --region r" in (price_note(price(1), "r", "ml.x", day) or "")

@@ -60,7 +60,7 @@ def scaled(scaling: dict[str, Any], **endpoint: Any) -> Catalog:
 
 
 def test_cost_lines_of_a_catalog_that_scales_to_zero() -> None:
-    """Nothing while nobody calls; what a deployment costs nevertheless stands beside it."""
+    """A scale-to-zero catalog costs nothing without calls, and its outputs name the cost of a deploy."""
     lines = planned_costs(scaled({}, topology="scale-to-zero"), load_prices(), "us-east-1")
 
     assert {name: found.value for name, found in lines.items()} == {
@@ -76,7 +76,7 @@ def test_cost_lines_of_a_catalog_that_scales_to_zero() -> None:
 
 
 def test_first_deploy_counts_the_copies_and_the_idle_time() -> None:
-    """Two copies of 8.4 minutes of starting, 10 of waiting for calls, 12 of going; and one that waits for an hour."""
+    """The cost of a first deploy includes the start of the copies, the idle time and the end of the instances."""
     catalog = scaled({"max": 2, "idle_minutes": 10}, topology="scale-to-zero", copy_count=2)
     assert planned_costs(catalog, load_prices(), "us-east-1")["CostFirstDeployUsd"].value == "1.43"
     catalog = scaled({"max": 1, "idle_minutes": 60}, topology="scale-to-zero")
@@ -84,7 +84,7 @@ def test_first_deploy_counts_the_copies_and_the_idle_time() -> None:
 
 
 def test_bounds_of_scaling_are_bounds_of_the_bill() -> None:
-    """From the fewest to the most instances; copies that share a large instance share its price."""
+    """The bill ranges from the fewest to the most instances; copies on one instance share its price."""
     multi = planned_costs(scaled({"min": 1, "max": 3}), load_prices(), "us-east-1")
     assert multi["CostPerHourUsd"].value == "1.408..4.224"
     assert "CostFirstDeployUsd" not in multi
@@ -93,7 +93,7 @@ def test_bounds_of_scaling_are_bounds_of_the_bill() -> None:
 
 
 def test_unknown_price_makes_the_first_deploy_unknown_too() -> None:
-    """No amount is made up for a region without a price."""
+    """The cost of a first deploy is unknown in a region without a price."""
     lines = planned_costs(scaled({}, topology="scale-to-zero"), load_prices(), "eu-central-1")
     assert {line.value for line in lines.values()} == {"unknown"}
 
@@ -111,7 +111,7 @@ def test_new_stack_has_nothing_before() -> None:
 
 
 def test_deployed_costs_are_the_stacks_outputs(cloudformation: Any) -> None:
-    """Only the outputs about money are taken; a stack of an older version has none."""
+    """The deployed costs are the stack's outputs about money; a stack of an older version has none."""
     with Stubber(cloudformation) as stubber:
         stubber.add_response("describe_stacks", stack(CostPerHourUsd="1.408", EndpointName="e"), {"StackName": "s"})
         assert deployed_costs(cloudformation, "s") == {"CostPerHourUsd": "1.408"}

@@ -72,7 +72,7 @@ def test_busy_hours_are_those_of_a_day(hours: float) -> None:
 
 
 def test_unknown_price_makes_all_of_it_unknown() -> None:
-    """Nothing is 0 that is not known."""
+    """An unknown price makes all costs unknown, and never 0."""
     cost = cost_of(
         Design(name="x", instance_type="ml.g9.xlarge", items_per_second=1, source="s"), load_prices(), REGION
     )
@@ -87,7 +87,7 @@ def test_no_instances_cost_nothing_and_do_nothing() -> None:
 
 
 def test_more_instances_leave_the_cost_of_a_million() -> None:
-    """Three instances do three times as much for three times the price."""
+    """Three instances answer three times as much for three times the price, so a million costs the same."""
     three = Design(name="x", instance_type="ml.g5.xlarge", items_per_second=104, source="s", instances=3)
     assert cost_of(three, load_prices(), REGION).per_million == pytest.approx(3.76, abs=0.01)
 
@@ -140,7 +140,7 @@ def run_report(*, rate: float | None = 90.0, marks: tuple[str, ...] = (), emulat
 
 
 def test_report_of_the_load_test_is_read(tmp_path: Path) -> None:
-    """Each run is a design with its own rate; that of two instances is half of it for each."""
+    """Each load test of a report is a design with its rate per instance."""
     path = tmp_path / "report.json"
     path.write_text(run_report())
     (design,) = read_reports(path)

@@ -42,7 +42,7 @@ def test_it_shows_cost_and_calls_of_both_topologies() -> None:
 
 
 def test_json_has_everything_a_script_compares() -> None:
-    """One entry a design, with settings, cost, ends of calls, percentiles."""
+    """The JSON has one entry per design, with settings, cost, outcomes of calls and percentiles."""
     found = data("--pattern", "office-hours", "--days", "1", "--idle-minutes", "30")
     assert [(one["topology"], one["callers"]) for one in found["results"]] == [
         ("multi-model", None),
@@ -105,7 +105,7 @@ def test_a_rate_of_other_models_is_not_taken_silently() -> None:
 
 
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
-    """Its calls, not a pattern's."""
+    """With --trace the replay uses the calls of the file."""
     file = tmp_path / "calls.csv"
     file.write_text("time,requests\n2027-01-04T08:00Z,5\n2027-01-04T09:00Z,7\n", encoding="utf-8")
     assert data("--trace", str(file))["trace"]["calls"] == 12
@@ -123,14 +123,14 @@ def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_refused_in_one_line(arguments: list[str], code: str, field: str) -> None:
-    """Before anything is replayed, with the option."""
+    """A wrong option is rejected in one line with its name, before a replay."""
     with refused(code, field, kind=SimulationError) as caught:
         run(*arguments)
     assert "\n" not in str(caught.value)
 
 
 def test_the_page_stands_alone_and_shows_every_plot(tmp_path: Path) -> None:
-    """No script and no address; traffic, copies of each design, lost calls, and for a sweep cost against service."""
+    """The page has no script and no link, and has plots of traffic, copies, lost calls and, for a sweep, cost."""
     file = tmp_path / "scaling.html"
     result = run("--pattern", "bursts", "--idle-minutes", "none,60", "--html", str(file))
     page = file.read_text(encoding="utf-8")
@@ -153,7 +153,7 @@ def test_the_page_stands_alone_and_shows_every_plot(tmp_path: Path) -> None:
 
 
 def test_the_page_of_quiet_traffic_says_so(tmp_path: Path) -> None:
-    """No call, no price, one day: still a page, without an empty plot of refused calls passing for one."""
+    """The page of traffic without calls and prices says so, and has no empty plot of rejected calls."""
     file = tmp_path / "idle.html"
     run("--pattern", "idle", "--days", "1", "--region", "eu-north-1", "--html", str(file))
     page = file.read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def test_office_hours_bill_from_the_alarm_to_the_tail() -> None:
 
 @pytest.mark.parametrize("idle", [5, 30])
 def test_office_hours_with_an_idle_time_bill_that(idle: int) -> None:
-    """With one copy at most only the idle time counts, be it shorter or longer than 15 minutes."""
+    """With at most one copy only `idle_minutes` decides when it ends, whether shorter or longer than 15 minutes."""
     found = replay(trace(OFFICE_DAY), zero(idle_minutes=idle, tracking_scales_in=False), SERVICE)
     assert found.instance_hours == pytest.approx((idle + 12) / 60 + 10 + (idle + 11) / 60)
 
@@ -59,7 +59,7 @@ def test_a_burst_at_zero_is_refused_and_wakes_once() -> None:
 
 
 def test_callers_that_wait_are_answered_late() -> None:
-    """The same burst with patient callers: none refused, the middle one waits for waking less its half minute."""
+    """Callers that wait at zero copies are all answered, half of them after the wake-up less half a minute."""
     found = replay(trace([0] * 60 + [120] + [0] * 120), zero(), SERVICE, patient=True)
     assert (found.tally.answered, found.tally.delayed, found.tally.refused, found.unanswered) == (120, 120, 0, 0)
     assert found.delay_s is not None
@@ -69,7 +69,7 @@ def test_callers_that_wait_are_answered_late() -> None:
 
 
 def test_callers_that_wait_too_short_a_time_give_up() -> None:
-    """With a limit of five minutes nobody of the burst is still there when the copy is."""
+    """Callers that wait at most five minutes give up before the copy answers."""
     found = replay(trace([0] * 60 + [120] + [0] * 60), zero(), Service(wake_timeout_s=300), patient=True)
     assert (found.tally.refused, found.tally.answered) == (120, 0)
     assert set(found.tally.lost) == {65}
@@ -116,7 +116,7 @@ def test_callers_give_up_while_others_are_answered_too() -> None:
 
 @pytest.mark.parametrize(("metric", "target", "alarm"), [("invocations", 60.0, 180), ("concurrency", 0.06, 30)])
 def test_growth_follows_three_values_above_the_target(metric: str, target: float, alarm: int) -> None:
-    """Three minutes for calls a minute, half a minute for calls at a time; then the start."""
+    """Target tracking scales out after three values above the target: 3 min for invocations, 30 s for concurrency."""
     found = replay(trace([120] * 20), multi(max=3, metric=metric, target=target), SERVICE)
     assert found.desired[:2] == [(0, 1), (alarm, 2)]
     assert found.serving[:2] == [(0, 1), (alarm + SERVICE.growth_s, 2)]
@@ -145,7 +145,7 @@ def test_nothing_shrinks_while_copies_start() -> None:
 
 @pytest.mark.parametrize(("cooldown", "second"), [(60, 2400), (3600, 4800)])
 def test_the_scale_in_cooldown_puts_off_the_next_shrinking(cooldown: int, second: int) -> None:
-    """Three to two after 15 minutes of 100 calls; to one after 15 of 50, but not before the cooldown is over."""
+    """A scale-in waits for 15 low minutes, and for the end of the cooldown of the previous scale-in."""
     counts = [170] * 5 + [100] * 20 + [50] * 60
     one = multi(max=3, start=3, metric="invocations", target=60.0, scale_in_cooldown=cooldown)
     assert replay(trace(counts), one, SERVICE).desired == [(0, 3), (1200, 2), (second, 1)]
@@ -153,7 +153,7 @@ def test_the_scale_in_cooldown_puts_off_the_next_shrinking(cooldown: int, second
 
 @pytest.mark.parametrize(("cooldown", "second"), [(60, 960), (600, 1320)])
 def test_the_scale_out_cooldown_counts_what_was_added(cooldown: int, second: int) -> None:
-    """One more for the second rise: at its alarm, or where the cooldown still counts the first, at its end."""
+    """During the scale-out cooldown a second scale-out adds only what the first one did not."""
     counts = [120] * 13 + [180] * 20
     one = multi(max=9, metric="invocations", target=60.0, scale_out_cooldown=cooldown)
     assert replay(trace(counts), one, SERVICE).desired[:3] == [(0, 1), (180, 2), (second, 3)]
@@ -185,7 +185,7 @@ def test_an_alarm_that_lasts_triggers_its_policy_each_minute() -> None:
 
 
 def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
-    """Half a minute of too many calls at a time, from the first answer on; not the part of a minute before."""
+    """After a wake-up a second copy is requested only after half a minute of too many calls to the first."""
     found = replay(trace([0] * 60 + [3000] + [0] * 20), zero(max=3), Service(wake_s=590), patient=True)
     ready = found.serving[2][0]
     assert ready == pytest.approx(3600 + 590, abs=1)
@@ -200,7 +200,7 @@ def test_a_schedule_takes_copies_away_at_once() -> None:
 
 
 def test_a_schedule_keeps_copies_through_the_working_hours() -> None:
-    """At least one from 7:30 to 18:00: no call of the office day is refused, and the night costs nothing."""
+    """With a minimum of 1 from 7:30 to 18:00 no call of the office day is rejected, and the night costs nothing."""
     bounds = [(7.5 * 3600, 1, 1), (18 * 3600, 0, 1)]
     found = replay(trace(OFFICE_DAY), zero(), SERVICE, bounds=bounds)
     assert (found.tally.refused, found.cold_starts) == (0, 0)
@@ -208,14 +208,14 @@ def test_a_schedule_keeps_copies_through_the_working_hours() -> None:
 
 
 def test_copies_share_an_instance_of_several_gpus() -> None:
-    """Four copies on four GPUs bill one instance; a fifth bills a second."""
+    """Four copies on an instance with four GPUs bill one instance, and a fifth copy bills a second."""
     for copies, instances in ((4, 1), (5, 2)):
         found = replay(trace([0] * 5), zero(min=copies, max=copies, start=copies, per_instance=4), SERVICE)
         assert found.instances == [(0, instances)]
 
 
 def test_an_unknown_price_stays_unknown() -> None:
-    """Without a price there is no cost, and with one the month is 730 hours."""
+    """A replay without a price has no cost; with a price a month has 730 hours."""
     found = replay(trace([0] * DAY), multi(), SERVICE)
     assert (found.per_day(None), found.per_month(None)) == (None, None)
     assert found.per_month(1.408) == pytest.approx(1.408 * 730)

@@ -95,7 +95,7 @@ def test_no_call_is_lost_or_made_by_spreading(bins: list[tuple[int, int]], width
 def test_faults_come_with_their_lines(
     read: Callable[..., Trace], name: str, text: str, faults: list[tuple[str, int]]
 ) -> None:
-    """All faults of a file come together, each with its line."""
+    """All faults of a trace are reported together, each with its line."""
     with refused(faults[0][0], kind=SimulationError) as caught:
         read(text, name)
     found = [(entry["code"], int(entry["field"].rpartition(":")[2])) for entry in caught.value.entries()]
@@ -114,20 +114,20 @@ def test_faults_come_with_their_lines(
 def test_files_that_are_wrong_as_a_whole_are_refused(
     read: Callable[..., Trace], name: str, text: str, code: str
 ) -> None:
-    """With and without counts, no request at all, more than five years."""
+    """A trace is rejected if it mixes rows with and without counts, has no request, or exceeds five years."""
     with refused(code, kind=SimulationError):
         read(text, name)
 
 
 def test_a_file_full_of_faults_is_not_told_to_the_end(read: Callable[..., Trace]) -> None:
-    """Ten are enough to see what is wrong."""
+    """Only the first ten faults of a trace are reported."""
     with refused("trace-time") as caught:
         read("time,requests\n" + "x,1\n" * 1000)
     assert len(caught.value.entries()) == 10
 
 
 def test_files_that_cannot_be_read_are_faults(tmp_path: Path) -> None:
-    """One that is not there, and one that is no text."""
+    """A missing trace file and one that is no text are rejected."""
     (tmp_path / "bytes.csv").write_bytes(b"time\n\xff\n")
     for name in ("none.csv", "bytes.csv"):
         with refused("trace-unreadable", str(tmp_path / name), kind=SimulationError):
@@ -153,7 +153,7 @@ def test_patterns_are_busy_when_they_say(pattern: Pattern, busy: int) -> None:
 
 
 def test_the_seed_decides_a_pattern() -> None:
-    """The same seed gives the same traffic, another gives other bursts."""
+    """The same seed gives the same traffic, and another seed gives other bursts."""
     first, again, other = (make_trace(Pattern.BURSTS, rate=0.2, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.counts != other.counts

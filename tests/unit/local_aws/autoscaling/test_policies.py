@@ -60,7 +60,7 @@ def test_a_copy_that_was_woken_early_is_not_put_to_sleep_for_what_was_before() -
 
 
 def test_a_copy_that_a_call_has_just_woken_keeps_awake_for_its_idle_time() -> None:
-    """Also when it was at zero for so short that its metric has no gap; by step policies as by tracking."""
+    """A copy that a call has woken stays for its idle time, even if it was at zero only shortly."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -107,7 +107,7 @@ def test_growth_is_in_proportion_to_the_load_and_within_the_bounds() -> None:
 
 
 def test_during_the_cooldown_what_was_added_counts() -> None:
-    """The same load asks for nothing more; a greater one asks for more than was there before, less what was added."""
+    """During the cooldown the same load adds no capacity, and a larger load adds only the difference."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, maximum=20)
@@ -122,7 +122,7 @@ def test_during_the_cooldown_what_was_added_counts() -> None:
 
 
 def test_shrinking_waits_for_its_cooldown() -> None:
-    """Of four idle copies those that are too many go at once, the next after the cooldown at the earliest."""
+    """Of four idle copies the first scale-in is at once, and the next after the cooldown at the earliest."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, minimum=0)
@@ -138,7 +138,7 @@ def test_shrinking_waits_for_its_cooldown() -> None:
 
 
 def test_scaling_in_can_be_switched_off() -> None:
-    """By DisableScaleIn of the policy, or by the target's SuspendedState."""
+    """DisableScaleIn of a policy, or SuspendedState of the target, prevents a scale-in."""
 
     async def disabled(stage: Stage) -> None:
         await register(stage)
@@ -185,7 +185,7 @@ def test_instances_follow_calls_and_stay_when_there_are_none_at_all() -> None:
 
 
 def test_a_customised_metric_is_tracked() -> None:
-    """One that the caller names, with its own statistic."""
+    """Target tracking works with a customised metric and its statistic."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -215,7 +215,7 @@ def test_of_several_policies_the_largest_capacity_wins() -> None:
 
 
 def test_all_tracking_policies_must_agree_on_less() -> None:
-    """One idle metric does not shrink what the other one's load needs."""
+    """Capacity is reduced only if all tracking policies agree."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -284,7 +284,7 @@ def test_what_sagemaker_refuses_fails_and_is_asked_for_again() -> None:
 
 
 def test_a_capacity_that_is_not_reached_is_unfulfilled() -> None:
-    """With SageMaker's reason."""
+    """A capacity that SageMaker does not reach is recorded as unfulfilled with SageMaker's reason."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)

@@ -11,7 +11,7 @@ from local_aws.kit.errors import ValidationException
 
 
 def step(adjustment: int, low: float | None = None, high: float | None = None) -> dict[str, Any]:
-    """One step."""
+    """Return one step of a policy."""
     bounds = {"MetricIntervalLowerBound": low, "MetricIntervalUpperBound": high}
     return {"ScalingAdjustment": adjustment, **{key: value for key, value in bounds.items() if value is not None}}
 

@@ -78,7 +78,7 @@ def request(handler: Handler, **fields: Any) -> Request:
 
 
 def test_request_has_cloudformations_form() -> None:
-    """All fields are there, and scalars are texts."""
+    """The event of a custom resource has all of CloudFormation's fields, with scalars as text."""
     resource, handler = make(lambda me, event: me.answer(event, Data={"Url": "u"}))
     outcome = resource.create(request(handler))
     assert (outcome.physical_id, outcome.attributes) == ("id", {"Url": "u"})
@@ -124,7 +124,7 @@ def test_failed_create_may_name_what_it_left() -> None:
     ],
 )
 def test_wrong_answer_fails_the_resource(fields: dict[str, Any], text: str) -> None:
-    """Each fault of an answer is named."""
+    """A wrong answer of a custom resource fails the resource, and each fault is named."""
     resource, handler = make(lambda me, event: me.answer(event, **fields))
     with pytest.raises(ResourceFailure, match=text):
         resource.create(request(handler))

@@ -91,7 +91,7 @@ def test_half_made_resource_is_removed_too(engine: Engine, world: World) -> None
 
 
 def test_failed_creation_may_be_kept_and_mended(engine: Engine, world: World) -> None:
-    """With rollback off the stack stays as it failed; an update then makes what is missing."""
+    """With rollback disabled a failed create stays, and an update creates the missing resources."""
     world.faults["create", "Model"] = "not yet"
     world.half_done.add(("create", "Model"))
     assert create(engine, CHAIN, DisableRollback=True).status == "CREATE_FAILED"
@@ -209,7 +209,7 @@ def test_deletion_after_a_failed_rollback_leaves_nothing(engine: Engine, world: 
 
 
 def test_update_without_rollback_stays_and_can_be_rolled_back(engine: Engine, world: World) -> None:
-    """With rollback off a failed update stays where it is until RollbackStack."""
+    """With rollback disabled a failed update stays until RollbackStack."""
     create(engine, CHAIN)
     world.faults["update", "Endpoint"] = "no"
     stack = update(engine, chain("2"), DisableRollback=True)
@@ -246,7 +246,7 @@ def test_removed_and_added_resources(engine: Engine, world: World) -> None:
 
 
 def test_leftover_of_the_clean_up_does_not_fail_the_update(engine: Engine, world: World) -> None:
-    """As in AWS the update is done; the event tells what was left."""
+    """An update succeeds even if an old resource cannot be deleted, and an event names this resource."""
     create(engine, {"A": thing(Key="1")})
     world.faults["delete", "A"] = "in use"
     stack = update(engine, {"A": thing(Key="2")})
@@ -281,7 +281,7 @@ def test_deletion_policy(engine: Engine, world: World, policy: str, kept: bool) 
 
 @pytest.mark.parametrize(("policy", "kept"), [("Retain", True), ("RetainExceptOnCreate", False)])
 def test_deletion_policy_in_a_failed_creation(engine: Engine, world: World, policy: str, kept: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Only RetainExceptOnCreate lets a failed creation remove the resource."""
+    """A failed create deletes resources with RetainExceptOnCreate, and keeps those with Retain."""
     world.faults["create", "B"] = "no"
     create(engine, {"A": {**thing(), "DeletionPolicy": policy}, "B": thing(depends_on=["A"])})
     assert bool(world.existing) is kept
@@ -309,7 +309,7 @@ def test_failed_deletion_can_be_tried_again(engine: Engine, world: World) -> Non
 
 
 def test_second_deletion_is_no_error(engine: Engine, world: World) -> None:
-    """As in AWS a stack that is going already may be told to go again."""
+    """DeleteStack for a stack that is being deleted is accepted, as in AWS."""
     stack = create(engine, {"A": thing()})
     world.gates["A"] = threading.Event()
     operations.delete_stack(engine, {"StackName": "s"})
@@ -404,7 +404,7 @@ def test_rule_of_the_template_is_asserted(engine: Engine) -> None:
 
 
 def test_exports_are_unique_and_protected(engine: Engine) -> None:
-    """One name in one stack; no change and no deletion while another stack uses it."""
+    """An export belongs to one stack, and cannot be changed or deleted while another stack imports it."""
     outputs = {"O": {"Value": {"Ref": "A"}, "Export": {"Name": "shared"}}}
     create(engine, {}, TemplateBody=body({"A": thing(Key="1")}, Outputs=outputs))
     user = {"StackName": "user", "TemplateBody": body({"B": thing(Value={"Fn::ImportValue": "shared"})})}
@@ -420,7 +420,7 @@ def test_exports_are_unique_and_protected(engine: Engine) -> None:
 
 
 def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) -> None:
-    """Each refusal has the code that SDKs turn into their typed errors."""
+    """Each rejection has the code that SDKs turn into a typed error."""
     with faulted("ValidationError", 400, "Stack with id s does not exist"):
         queries.describe_stacks(engine, {"StackName": "s"})
     with faulted("ValidationError", 400, "stackName"):

@@ -79,7 +79,7 @@ def make_resolver() -> Resolver:
     ],
 )
 def test_function_resolves(expression: Any, value: Any) -> None:
-    """Each function gives what CloudFormation gives; a policy's Condition is no function."""
+    """Each intrinsic function gives CloudFormation's result, and the Condition of a policy is no function."""
     assert make_resolver().resolve(expression) == value
 
 
@@ -89,7 +89,7 @@ def test_no_value_alone_is_told_apart() -> None:
 
 
 def test_conditions() -> None:
-    """And, Or, Not, Equals, Contains and named conditions."""
+    """Conditions with And, Or, Not, Equals, Contains and names are evaluated."""
     assert make_resolver().conditions() == {"Yes": True, "No": False, "Both": False, "Any": True, "In": True}
 
 
@@ -113,7 +113,7 @@ def test_wrong_expression_is_refused_by_name(expression: Any, about: str) -> Non
 
 
 def test_references_of_an_expression() -> None:
-    """All ways to refer are found; with known conditions only the branch taken counts."""
+    """All references of an expression are found; with known conditions only those of the chosen branch."""
     expression = {
         "a": {"Fn::Sub": ["${R.Arn} ${x} ${!y} ${P}", {"x": {"Ref": "X"}}]},
         "b": [{"Fn::If": ["Yes", {"Ref": "Then"}, {"Ref": "Else"}]}],

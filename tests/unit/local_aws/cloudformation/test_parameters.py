@@ -73,6 +73,6 @@ def test_secret_and_ssm_values_are_described_as_aws_does() -> None:
     ],
 )
 def test_forbidden_value_is_refused_by_name(spec: dict[str, Any], given: list[dict[str, Any]], about: str) -> None:
-    """Each constraint names the parameter and what is allowed."""
+    """A value that breaks a constraint is rejected with the parameter and the allowed values."""
     with faulted("ValidationError", 400, about):
         resolve(spec, given)

@@ -99,7 +99,7 @@ def test_one_changed_setting_is_named_with_its_path_and_values(engine: Engine) -
 
 
 def test_values_are_told_only_on_request(engine: Engine) -> None:
-    """Without IncludePropertyValues there is one detail a property and no context."""
+    """Without IncludePropertyValues a change has one detail per property and no context."""
     deploy(engine, body({"A": thing(Value={"x": 1, "y": 1})}))
     (change,) = by_resource(plan(engine, body({"A": thing(Value={"x": 2, "y": 2})}), values=False)).values()
     assert "BeforeContext" not in change
@@ -144,7 +144,7 @@ def test_parameter_is_the_cause(engine: Engine) -> None:
 
 
 def test_metadata_policy_and_tags_are_changes_of_their_own(engine: Engine) -> None:
-    """They have a scope, and replace nothing."""
+    """Changed metadata, policies and tags have a scope of their own, and replace no resource."""
     deploy(engine, body({"A": thing()}))
     changed = {"A": {**thing(), "Metadata": {"m": 1}, "DeletionPolicy": "Retain"}}
     change = by_resource(plan(engine, body(changed), Tags=[{"Key": "k", "Value": "v"}]))["A"]
@@ -153,14 +153,14 @@ def test_metadata_policy_and_tags_are_changes_of_their_own(engine: Engine) -> No
 
 
 def test_output_alone_is_a_change(engine: Engine) -> None:
-    """No resource changes, yet the change set can be executed."""
+    """A change set with only a changed output can be executed."""
     deploy(engine, body({"A": thing()}))
     description = plan(engine, body({"A": thing()}, Outputs={"O": {"Value": "x"}}))
     assert (description["Status"], description["Changes"]) == ("CREATE_COMPLETE", [])
 
 
 def test_execution_uses_up_a_change_set(engine: Engine) -> None:
-    """It can be executed once, and the stack's other change sets are gone then."""
+    """A change set can be executed once, and then the stack's other change sets are deleted."""
     deploy(engine, body({"A": thing()}))
     plan(engine, body({"A": thing(Value="2")}))
     operations.create_change_set(

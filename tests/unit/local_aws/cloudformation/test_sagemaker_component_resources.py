@@ -71,7 +71,7 @@ class Service:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Any other call is noted."""
+        """Record any other call."""
 
         def call(**arguments: Any) -> dict[str, Any]:
             self.calls.append((name, arguments))
@@ -150,7 +150,7 @@ def test_a_changed_specification_is_an_update_in_place() -> None:
 
 
 def test_an_update_that_sagemaker_took_back_fails() -> None:
-    """In service again with a reason is a failed update."""
+    """A component in service with a failure reason is a failed update."""
     service = Service(("InService", "old", None), ("Updating", "old", None), ("InService", "old", "no room"))
     with pytest.raises(ResourceFailure, match="no room"):
         InferenceComponent().update(request(service))
@@ -164,7 +164,7 @@ def test_what_is_as_asked_is_not_sent_again() -> None:
 
 
 def test_copies_that_scaling_has_set_are_left_alone() -> None:
-    """Only a changed RuntimeConfig sets the copies: an idle component is not woken by a change of tags."""
+    """An update sets the copies only if RuntimeConfig changed, so changed tags do not wake a component."""
     service = Service(("InService", "new", None), copies=0)
     InferenceComponent().update(request(service, old_properties=properties(Tags=[{"Key": "k", "Value": "v"}])))
     assert "update_inference_component" not in service.names

@@ -38,7 +38,7 @@ class Service:
         return {"EndpointStatus": status, "EndpointConfigName": config, "FailureReason": reason}
 
     def __getattr__(self, name: str) -> Any:
-        """Any other call is noted."""
+        """Record any other call."""
 
         def call(**arguments: Any) -> dict[str, Any]:
             del arguments
@@ -88,7 +88,7 @@ def test_failed_endpoint_gives_its_reason_and_its_id() -> None:
 
 
 def test_update_that_sagemaker_took_back_fails() -> None:
-    """In service again with the old configuration is a failed update."""
+    """An endpoint in service with the old configuration is a failed update."""
     service = Service(("InService", "old", ""), ("Updating", "old", ""), ("InService", "old", "unhealthy"))
     with pytest.raises(ResourceFailure, match="unhealthy"):
         Endpoint().update(request(service))
@@ -111,7 +111,7 @@ def test_wait_ends_when_the_operation_is_taken_back() -> None:
 
 
 def test_deletion_waits_until_it_is_gone() -> None:
-    """Its configuration and its model may go only after it."""
+    """The deletion of an endpoint waits for its end, because its configuration and model are deleted after it."""
     service = Service(("InService", "new", ""), ("InService", "new", ""), ("Deleting", "new", ""), ("Gone", "", ""))
     Endpoint().delete(request(service))
     assert service.calls == ["delete_endpoint"]
@@ -121,7 +121,7 @@ def test_deletion_waits_until_it_is_gone() -> None:
 
 
 def test_model_is_replaced_by_any_change_but_tags() -> None:
-    """Nothing of a model can be updated."""
+    """Each change of a SageMaker model except tags replaces the model."""
     model = Model()
     assert model.requires_replacement("PrimaryContainer")
     assert not model.requires_replacement("Tags")

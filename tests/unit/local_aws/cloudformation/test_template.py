@@ -64,6 +64,6 @@ def with_resource(extra: str) -> str:
     ],
 )
 def test_malformed_template_is_refused_by_name(body: str, about: str) -> None:
-    """Every fault of form names the place."""
+    """A malformed template is rejected with the place of the fault."""
     with faulted("ValidationError", 400, about):
         parse_template(body)

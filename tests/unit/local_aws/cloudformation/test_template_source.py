@@ -33,6 +33,6 @@ def test_other_url_is_refused(url: str) -> None:
 
 
 def test_request_without_template_is_refused() -> None:
-    """Neither a body nor a URL."""
+    """A request with neither a template body nor a template URL is rejected."""
     with faulted("ValidationError", 400, "Template"):
         template_body({}, Clients(lambda: ""), "us-east-1")

@@ -67,7 +67,7 @@ def test_datapoints_to_alarm_and_percentiles() -> None:
 
 
 def test_a_percentile_of_few_values_can_be_left_alone() -> None:
-    """With EvaluateLowSampleCountPercentile ignore, p99 of less than 1,000 values changes no state."""
+    """With EvaluateLowSampleCountPercentile=ignore a p99 of less than 1,000 values changes no state."""
 
     async def scene(stage: Stage) -> None:
         few = {"Statistic": None, "ExtendedStatistic": "p99", "EvaluateLowSampleCountPercentile": "ignore"}
@@ -188,7 +188,7 @@ def test_a_changed_alarm_keeps_its_state_and_one_set_by_hand_acts() -> None:
 
 
 def test_a_deleted_alarm_is_forgotten_and_without_alarms_nothing_is_due() -> None:
-    """Also when it goes between two looks at it."""
+    """A deleted alarm is no longer evaluated, even if it is deleted between two evaluations."""
 
     async def scene(stage: Stage) -> None:
         assert stage.alarms.next_due() is None

@@ -57,7 +57,7 @@ def test_one_breach_among_missing_data_is_no_alarm_yet() -> None:
 
 
 def test_missing_data_count_only_after_older_data_have_run_out() -> None:
-    """One period of an hour without data does not alarm yet where missing data breach; three do."""
+    """With missing data breaching, one empty period of an hour does not alarm yet, and three do."""
     assert [states(data, periods=1, to_alarm=1)[2] for data in ("000", "00-", "0--", "---")] == [
         "OK", "OK", "OK", "ALARM",
     ]  # fmt: skip

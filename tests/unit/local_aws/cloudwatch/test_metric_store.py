@@ -43,7 +43,7 @@ def test_values_are_found_by_time_and_unit_in_any_order_of_dimensions() -> None:
 
 
 def test_a_metric_of_standard_resolution_has_a_value_a_minute() -> None:
-    """All of a minute lies at its beginning, so that an alarm of ten seconds sees it there only (CloudWatch)."""
+    """A standard metric has its values at the start of the minute, where an alarm of ten seconds sees them."""
     machine = Machine()
     machine.time = 6045
     machine.record(1, fine=False)
@@ -52,7 +52,7 @@ def test_a_metric_of_standard_resolution_has_a_value_a_minute() -> None:
 
 
 def test_old_values_become_minutes_and_then_go() -> None:
-    """After three hours the seconds are gone, after a week everything; nothing is counted twice."""
+    """Values per 10 s become values per minute after three hours, and are deleted after a week."""
     machine = Machine()
     for time in (6010, 6050):
         machine.time = time

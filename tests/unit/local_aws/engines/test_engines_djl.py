@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_the_whole_command_and_its_settings(
     programs: Programs, make_setup: Callable[..., Setup], tmp_path: Path
 ) -> None:
-    """No port at all, a store and a folder of its own, no model at the start, multi-model mode, our Python."""
+    """DJL Serving starts without a port, with its own store and folder, no model and multi-model mode."""
     program = programs.install("djl-serving", {})
     engine = DjlEngine(None)
     start = engine.start(make_setup(environment={"LEVEL": "debug"}))
@@ -55,7 +55,7 @@ def test_the_whole_command_and_its_settings(
 
 
 def test_each_server_has_a_folder_of_its_own(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """Two servers with one java.io.tmpdir kill each other's workers, whose sockets have the same names."""
+    """Each server has its own java.io.tmpdir, because workers of two servers have sockets of the same names."""
     programs.install("djl-serving", {})
     engines = DjlEngine(None), DjlEngine(None)
     options = [engine.start(make_setup()).environment["JAVA_OPTS"] for engine in engines]
@@ -113,7 +113,7 @@ def test_a_home_has_the_program_under_either_name(make_setup: Callable[..., Setu
 
 
 def test_the_list_of_modules_holds_every_import_of_our_handler() -> None:
-    """Each module from elsewhere that the handler's files import at the top; the server's own is djl_python."""
+    """The list of modules contains every third-party import of the batching handler's files."""
     imported = set()
     for file in (PROJECT / "cohost" / "handler").glob("*.py"):
         for node in ast.parse(file.read_text()).body:

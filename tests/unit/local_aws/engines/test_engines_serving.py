@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_instances_tell_names_and_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the introspection of an endpoint: what TargetModel is to the container, without its ending."""
+    """The introspection route gives each instance's log and the names of its models without their ending."""
     container = {"id": "i", "ready": True, "pid": os.getpid(), "log_file": "/logs/i.log"}
     models = [{"model_id": "0a1b", "target": "minilm.tar.gz"}]
     variant = {"name": "v", "instance_type": "ml.g5.xlarge", "instances": [{**container, "models": models}]}

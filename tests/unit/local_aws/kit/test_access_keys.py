@@ -47,7 +47,7 @@ def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: P
 
 
 def test_roles_have_keys_of_their_own() -> None:
-    """Each session of a role has one key with a token; its principal is the assumed role, as STS writes it."""
+    """Each session of a role has its own key with a token, and the assumed role as its principal."""
     keys, account = AccessKeys(), "arn:aws:iam::123456789012:role"
     key = keys.for_role(f"{account}/service-role/publisher", "function")
     assert key.principal == "arn:aws:sts::123456789012:assumed-role/publisher/function"

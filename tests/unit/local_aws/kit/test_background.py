@@ -51,7 +51,7 @@ class Work:
 
 
 def test_loop_runs_what_is_due_and_then_waits() -> None:
-    """Two times that are past mean two runs; without another time only a wake-up brings a third."""
+    """The loop runs once for each past time, and then only after a wake-up."""
     work = Work(900.0, 1000.0)
 
     async def scene(loop: DueLoop) -> None:
@@ -121,7 +121,7 @@ def test_tasks_are_cancelled_and_cleaned_up_at_the_end() -> None:
 
 
 def test_failed_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for its result, so the log has to tell."""
+    """The exception of a background task is logged, because no code waits for its result."""
 
     async def fail() -> None:
         raise LookupError("odd")

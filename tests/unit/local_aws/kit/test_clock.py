@@ -32,7 +32,7 @@ class Machine:
 
 
 def test_a_fast_clock_runs_ahead_of_the_machine() -> None:
-    """At speed 60 a second is a minute, and a minute's cooldown takes a second."""
+    """At speed 60 a minute of the clock takes a second of the machine."""
     machine = Machine()
     clock = Clock(60, machine)
     machine.time += 1
@@ -61,7 +61,7 @@ def test_a_wrong_speed_is_refused(speed: Any) -> None:
 
 
 def test_the_command_refuses_a_wrong_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In one line, before it takes a port."""
+    """A wrong --speed is rejected in one line before the server takes a port."""
     assert main(["up", "--port", "0", "--state", str(tmp_path), "--speed", "0"]) == 1
     assert [line[:6] for line in capsys.readouterr().err.splitlines()] == ["speed:"]
 

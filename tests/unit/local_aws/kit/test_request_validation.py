@@ -77,7 +77,7 @@ def test_a_good_request_passes() -> None:
 def test_a_broken_constraint_is_told_in_the_services_form(
     operation: str, request_body: dict[str, Any], message: str
 ) -> None:
-    """Each kind of constraint gives the text that AWS services give, with the member's path."""
+    """Each broken constraint gives AWS's text with the path of the member."""
     with pytest.raises(ValidationException) as caught:
         check(operation, request_body)
     assert caught.value.message == message

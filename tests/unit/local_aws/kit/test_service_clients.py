@@ -63,7 +63,7 @@ def test_giving_up_waits_until_tasks_have_cleaned_up() -> None:
 
 
 def test_a_task_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for a background task, so its fault would be lost otherwise; a cancelled one has none."""
+    """The exception of a background task is logged; a cancelled task has none."""
 
     async def work() -> None:
         raise RuntimeError("a fault of the emulation")

@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> CodeStore:
 
 
 def test_code_is_unpacked_and_goes_with_its_last_function(store: CodeStore) -> None:
-    """Two functions of one content share a folder, which goes with the second of them."""
+    """Two functions with the same code share a folder, which is deleted with the second function."""
     folder = store.unpack("r", zipped(a__index="code"))
     assert (folder / "a" / "index").read_text() == "code"
     assert store.unpack("r", zipped(a__index="code")) == folder

@@ -106,7 +106,7 @@ def test_failure_has_lambdas_form(tmp_path: Path, source: str, kind: str, text: 
 
 
 def test_time_limit_ends_the_handler_and_its_children(tmp_path: Path) -> None:
-    """At the function's Timeout the whole group of processes is gone."""
+    """At the function's Timeout the handler and all processes that it started are killed."""
     source = (
         "import subprocess, time, pathlib\n"
         "def handler(event, context):\n"

@@ -53,20 +53,20 @@ def test_a_role_may_what_a_policy_allows_and_no_other_denies() -> None:
 
 
 def test_a_boundary_and_a_session_policy_must_allow_too() -> None:
-    """Either alone may keep the role from what its own policies allow."""
+    """A permissions boundary or a session policy can deny what the role's policies allow."""
     judge(policy(), limits=[policy(action="*")]).check(SESSION, DELETE)
     with pytest.raises(DeniedError):
         judge(policy(), limits=[policy(action="*"), policy(action="s3:*")]).check(SESSION, DELETE)
 
 
 def test_a_role_that_is_gone_may_nothing() -> None:
-    """Its sessions outlive it by their keys only."""
+    """The sessions of a deleted role have keys but no rights."""
     with pytest.raises(DeniedError):
         judge(policy()).check("arn:aws:sts::123456789012:assumed-role/other/s", DELETE)
 
 
 def test_an_unknown_condition_is_named_and_never_a_permission() -> None:
-    """So that nothing passes here which AWS might deny."""
+    """An unknown condition is reported and never allows a request, because AWS might deny it."""
     unknown = policy(Condition={"StringEquals": {"aws:Moon": "full"}})
     with pytest.raises(DeniedError, match="the emulation does not know the condition key 'aws:Moon'"):
         judge(policy(), unknown).check(SESSION, DELETE)
@@ -110,7 +110,7 @@ def test_a_user_may_take_a_role_that_trusts_it(
 
 
 def test_a_role_needs_the_right_to_take_another() -> None:
-    """Its own policies must allow it, and the other role must trust it."""
+    """A role may assume another only if its own policies allow it and the other role trusts it."""
     with pytest.raises(DeniedError, match="no identity-based policy allows the sts:AssumeRole action"):
         judge(policy()).check(SESSION, ASSUME)
     judge(policy(action="sts:AssumeRole")).check(SESSION, ASSUME)

@@ -121,7 +121,7 @@ def test_a_variable_is_replaced_and_an_escaped_wildcard_is_text() -> None:
     ],
 )
 def test_a_condition_holds_as_documented(operator: str, wanted: object, got: list[str], holds: object) -> None:
-    """Each operator, with values that match, that do not, and with a key that the request lacks."""
+    """Each condition operator is tested with matching values, other values and a missing key."""
     request = Request(action=GET.action, resource=GET.resource, context={"aws:sourcearn": got} if got else {})
     condition = {operator: {"aws:SourceArn": wanted}}
     assert (verdict(statement(Condition=condition), request=request) is Verdict.ALLOWED) is holds
@@ -137,7 +137,7 @@ def test_a_condition_holds_as_documented(operator: str, wanted: object, got: lis
     ],
 )
 def test_a_condition_that_is_not_known_is_an_error(condition: dict[str, Any], name: str) -> None:
-    """It is named, even beside a condition that does not hold, and never counts as a permission."""
+    """An unknown condition is an error, even beside a condition that does not hold."""
     with pytest.raises(UnknownConditionError) as caught:
         verdict(statement(Condition=condition, Effect="Deny"), request=GET)
     assert str(caught.value) == name

@@ -48,7 +48,7 @@ def test_a_wrong_model_name_is_the_containers_error(cloud: Cloud, model: str | N
 
 
 def test_calls_name_their_component(cloud: Cloud) -> None:
-    """Without a component, with a target model, or with a component that is not there, a call is a ValidationError."""
+    """A call without a component, with a target model or with an unknown component is a ValidationError."""
     cloud.serve_component()
     missing = (
         "Inference Component Name header is required for endpoints to which you plan to deploy inference components. "
@@ -77,7 +77,7 @@ def test_a_component_of_another_endpoint_is_not_found(cloud: Cloud) -> None:
 
 
 def test_calls_spread_over_the_copies(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """With two copies, calls that run at once go to both."""
+    """Simultaneous calls go to both of two copies."""
     cloud.deploy_components()
     cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "mini/behaviour": "invoke=held"})
     cloud.create_component(copies=2)

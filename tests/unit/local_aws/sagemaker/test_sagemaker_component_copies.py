@@ -27,7 +27,7 @@ NO_CAPACITY = (
 
 
 def test_copies_and_instances_go_to_zero_and_come_back(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """At zero copies there are no instances, calls get the service's error and count, and a copy serves again."""
+    """At zero copies no instance runs, and calls are counted and rejected until a copy serves again."""
     cloud.serve_component()
     assert cloud.scale_component(0)["RuntimeConfig"] == {"DesiredCopyCount": 0, "CurrentCopyCount": 0}
     assert cloud.instances() == []
@@ -110,7 +110,7 @@ def test_a_component_without_a_copy_yet_has_no_capacity(cloud: Cloud) -> None:
 
 
 def test_instances_follow_the_copies(cloud: Cloud) -> None:
-    """Each copy takes a whole GPU, so there are as many instances as copies, up to the maximum."""
+    """The number of instances follows the copies up to the maximum, because each copy takes a whole GPU."""
     cloud.serve_component(maximum=3)
     assert cloud.scale_component(3)["RuntimeConfig"]["CurrentCopyCount"] == 3
     assert [len(instance["copies"]) for instance in cloud.instances()] == [1, 1, 1]
@@ -120,7 +120,7 @@ def test_instances_follow_the_copies(cloud: Cloud) -> None:
 
 
 def test_a_minimum_of_instances_stays(cloud: Cloud) -> None:
-    """With a minimum of one, the last instance stays when its copies have gone."""
+    """With a minimum of one the last instance stays without copies."""
     cloud.serve_component(minimum=1)
     cloud.scale_component(0)
     assert [instance["copies"] for instance in cloud.instances()] == [[]]
@@ -160,7 +160,7 @@ def test_without_managed_scaling_the_instances_are_fixed(cloud: Cloud) -> None:
 
 
 def test_components_share_an_instance_that_has_room(cloud: Cloud) -> None:
-    """On a type with four GPUs the copies of two components spread over one instance and answer for themselves."""
+    """Copies of two components share an instance with four GPUs and answer their own calls."""
     cloud.deploy_components(InstanceType="ml.g5.12xlarge")
     for name in "ab":
         cloud.create_component(name, copies=2)

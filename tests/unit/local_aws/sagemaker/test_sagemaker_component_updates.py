@@ -48,7 +48,7 @@ def test_an_update_rolls_the_component(cloud: Cloud) -> None:
 
 
 def test_a_rolling_update_replaces_batch_by_batch(cloud: Cloud) -> None:
-    """With a batch of one, a single spare instance is enough for three copies, and the policy is described."""
+    """With batches of one, one spare instance is enough to update three copies."""
     cloud.serve_component(copies=3, maximum=4)
     cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
     policy = {"MaximumBatchSize": {"Type": "CAPACITY_PERCENT", "Value": 34}, "WaitIntervalInSeconds": 0}
@@ -117,7 +117,7 @@ def test_an_update_that_fails_half_way_is_taken_back(cloud: Cloud) -> None:
 
 
 def test_an_update_at_zero_copies_changes_what_will_start(cloud: Cloud) -> None:
-    """Without copies nothing is replaced; the next copy runs the new model."""
+    """An update without copies replaces none, and the next copy runs the new model."""
     cloud.serve_component(maximum=1)
     cloud.scale_component(0)
     cloud.put_model("new.tar.gz", **{"mini/answer": "new"})

@@ -113,7 +113,7 @@ def needs(**more: float | None) -> dict[str, Any]:
     ],
 )
 def test_a_specification_that_breaks_a_rule_is_refused(cloud: Cloud, specification: dict[str, Any], about: str) -> None:
-    """Each rule for what a component runs and takes names what it is about, and no component is left behind."""
+    """A component whose specification breaks a rule is rejected with the member, and is not created."""
     cloud.deploy_components()
     with faulted("ValidationException", 400, about):
         cloud.create_component(**specification)

@@ -31,7 +31,7 @@ class Peer:
 
 
 class PeerConnection(asyncio.Protocol):
-    """One connection of a peer; requests here are small enough to come in one piece."""
+    """One connection of a test server; its requests are small enough to arrive at once."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -76,7 +76,7 @@ def _run(answers: list[bytes | None], scenario: Callable[[Peer, httpx.AsyncClien
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
-    """It is kept; the request arrives whole, and the answer has status, fields, body and the time it took."""
+    """A connection is reused, and each answer has status, header fields, body and elapsed time."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         for _ in range(3):
@@ -92,7 +92,7 @@ def test_one_connection_serves_one_request_after_another() -> None:
 
 
 def test_requests_at_once_take_connections_of_their_own() -> None:
-    """Nobody waits for another's answer."""
+    """Simultaneous requests have separate connections, so none waits for the answer of another."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         answers = await asyncio.gather(*(client.get("/") for _ in range(8)))
@@ -111,7 +111,7 @@ def test_requests_at_once_take_connections_of_their_own() -> None:
     ],
 )
 def test_answers_of_every_form_are_read_whole(answer: bytes, connections: int) -> None:
-    """In chunks, until the end of the connection, and the last one of a connection, after which there is another."""
+    """Answers are read completely if they are chunked or end with the connection."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         assert (await client.get("/")).content == b"hi"
@@ -186,7 +186,7 @@ def test_a_call_that_is_given_up_takes_its_connection_along() -> None:
 
 
 def test_nobody_at_the_address_is_a_connect_error() -> None:
-    """So that another instance can be asked."""
+    """An address where nobody listens raises a connect error, so another instance can be tried."""
 
     async def scenario() -> None:
         async with httpx.AsyncClient(transport=ContainerTransport()) as client:

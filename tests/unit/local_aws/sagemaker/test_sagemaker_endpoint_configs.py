@@ -71,7 +71,7 @@ def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
     ],
 )
 def test_a_variant_that_breaks_a_rule_is_refused(cloud: Cloud, variant: dict[str, Any], about: str) -> None:
-    """Each rule for variants names what it is about."""
+    """A variant that breaks a rule is rejected with the name of the member."""
     cloud.create_model()
     with faulted("ValidationException", 400, about):
         cloud.create_config(unchecked=True, **variant)
@@ -99,7 +99,7 @@ def test_a_configuration_for_components_may_go_to_zero(cloud: Cloud) -> None:
 
 
 def test_a_region_may_refuse_zero(make_cloud: Callable[..., Cloud]) -> None:
-    """One region took no minimum of zero; its refusal can be had, and a minimum of one passes there."""
+    """The emulator can reject a minimum of zero instances as one region did, and accepts one there."""
     cloud = make_cloud(scale_to_zero=False)
     text = "Min instance count needs to be greater than 0 for enabled managed instance scaling"
     with faulted("ValidationException", 400, text):

@@ -55,7 +55,7 @@ def test_a_container_is_started_as_the_model_says(cloud: Cloud) -> None:
 
 
 def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
-    """As with an execution role: a model whose id is an s3:// address is fetched by the container itself."""
+    """A container fetches a model with an s3:// id itself, as with an execution role."""
     cloud.deploy(Environment={"AWS_REGION": "eu-west-1"})
     environment = cloud.factory.started[0].options["environment"]
     s3 = boto3.client(
@@ -79,14 +79,14 @@ def principal_of(cloud: Cloud, container: int = 0) -> str | None:
 
 
 def test_a_container_has_the_key_of_its_models_role(cloud: Cloud) -> None:
-    """Every container of a role signs as that role, in the session that SageMaker names."""
+    """Every container signs as its model's role, in the session that SageMaker names."""
     cloud.deploy(count=2)
     expected = "arn:aws:sts::123456789012:assumed-role/execution/SageMaker"
     assert [principal_of(cloud, 0), principal_of(cloud, 1)] == [expected, expected]
 
 
 def test_a_container_without_a_role_has_nobodys_keys(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the shell that the server was started from least of all."""
+    """A container without a role has no access keys, not even those of the shell that started the server."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of a shell")
     container = {"Image": IMAGE}
     cloud.sagemaker.create_model(ModelName="model", PrimaryContainer=container)
@@ -230,7 +230,7 @@ def test_deleting_the_configuration_in_use_blocks_the_next_update(cloud: Cloud) 
 
 
 def test_a_deleted_endpoint_leaves_nothing(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """After Deleting the endpoint is gone, its containers ended, and its disk is empty."""
+    """A deleted endpoint leaves no container and no file."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()
@@ -279,7 +279,7 @@ def test_a_container_that_fails_its_pings_is_replaced(
 
 
 def test_the_other_instance_answers_while_one_is_dead(make_cloud: Callable[..., Cloud]) -> None:
-    """With two instances, calls go to the living one before the supervisor has looked."""
+    """With two instances, calls go to the living one before the death of the other is detected."""
     cloud = make_cloud(alive_interval_s=30)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)

@@ -34,14 +34,14 @@ class Instance:
         return model
 
     async def unload(self, model_id: str) -> None:
-        """As the container does."""
+        """Unload a model as the container does."""
         self.unloaded += [model.target for model in self.models.by_last_use() if model.model_id == model_id]
 
     def note(self, text: str) -> None:
-        """As the log does."""
+        """Record an event as the log does."""
 
     def duration(self, name: str, seconds: float) -> None:
-        """As the meter does."""
+        """Record a duration as the meter does."""
 
 
 def test_an_idle_model_goes_before_a_busy_one() -> None:
@@ -56,7 +56,7 @@ def test_an_idle_model_goes_before_a_busy_one() -> None:
 
 
 def test_a_call_makes_room_beside_its_model_by_idle_ones_only() -> None:
-    """It holds a lease itself: were it to wait for a busy model, two calls could wait for each other for ever."""
+    """A call evicts only idle models, because two calls that wait for busy models could wait for each other."""
     instance = Instance()
     mine = instance.loaded("mine", last_used=1, leases=1)
     instance.loaded("idle", last_used=2)
@@ -96,7 +96,7 @@ def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("room", [1, 2])
 def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
-    """With less memory than models under concurrent load, every caller is answered by its own model."""
+    """With too little memory for all busy models, every caller is answered by its own model."""
     for name in "abc":
         cloud.put_model(f"{name}.tar.gz", answer=name, behaviour="load=0.01\ninvoke=0.01")
     cloud.factory.room = room

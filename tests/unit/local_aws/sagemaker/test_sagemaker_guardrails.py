@@ -27,7 +27,7 @@ def blue_green(kind: str, *, wait: int = 0, end: int = 0, **sizes: Any) -> dict[
 
 
 def half() -> dict[str, Any]:
-    """One of two instances."""
+    """Return one of two instances."""
     return {"Type": "INSTANCE_COUNT", "Value": 1}
 
 
@@ -69,7 +69,7 @@ def answers(cloud: Cloud, calls: int = 10) -> Counter[str]:
 
 
 def test_canary_takes_its_share_and_an_alarm_takes_it_back(two: Cloud, wait: Callable[..., None]) -> None:
-    """Half of the calls go to the canary; the alarm ends it, and the endpoint is as it was, with the reason."""
+    """The canary gets half of the calls; an alarm ends it and restores the endpoint with the reason."""
     update(two, blue_green("CANARY", wait=LONG, CanarySize=half()))
     wait(lambda: "new" in answers(two, 2))
     assert two.status()["EndpointStatus"] == "Updating"
@@ -83,7 +83,7 @@ def test_canary_takes_its_share_and_an_alarm_takes_it_back(two: Cloud, wait: Cal
 
 
 def test_linear_steps_end_with_the_new_configuration(two: Cloud) -> None:
-    """Without an alarm every step passes; what the last update went by is told."""
+    """Without an alarm all linear steps pass, and the description has the last deployment configuration."""
     deployment = blue_green("LINEAR", wait=1, end=1, LinearStepSize={"Type": "CAPACITY_PERCENT", "Value": 50})
     update(two, deployment)
     described = two.wait_status("InService")
@@ -94,7 +94,7 @@ def test_linear_steps_end_with_the_new_configuration(two: Cloud) -> None:
 
 
 def test_all_at_once_can_be_taken_back_while_the_old_instances_wait(two: Cloud, wait: Callable[..., None]) -> None:
-    """All calls move; during the termination wait an alarm still finds the old instances there."""
+    """After an all-at-once shift an alarm during the termination wait returns calls to the old instances."""
     update(two, blue_green("ALL_AT_ONCE", end=LONG))
     wait(lambda: answers(two, 2) == {"new": 2})
     set_alarm(two, "ALARM")

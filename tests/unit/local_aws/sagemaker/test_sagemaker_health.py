@@ -62,7 +62,7 @@ def test_pings_have_to_fail_in_a_row(cloud: Cloud, wait: Callable[..., None]) ->
 
 
 def take_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """One answered call, then the pings of the only instance fail, and a call is refused."""
+    """Answer one call, then fail the pings of the only instance and reject a call."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
@@ -85,7 +85,7 @@ def test_the_only_instance_is_down_while_it_is_out_of_service(cloud: Cloud, wait
 
 
 def test_a_call_that_finds_no_instance_is_no_answer_of_a_model(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """It counts as a call, and neither as 5XX nor as an error of the model: alarms on those see nothing of it."""
+    """A call without a ready instance counts as a call, but neither as 5XX nor as an error of the model."""
     take_out_of_service(cloud, wait)
     wait(lambda: cloud.statistic("InvocationModelErrors", "SampleCount") == 2)
     assert cloud.statistic("Invocations", "Sum") == 2
@@ -94,7 +94,7 @@ def test_a_call_that_finds_no_instance_is_no_answer_of_a_model(cloud: Cloud, wai
 
 
 def test_a_replaced_container_has_no_model(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """All models are cold: none is loaded until it is called, and then it is fetched anew; the restart is counted."""
+    """After a replacement no model is loaded until its next call, which fetches it again."""
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.deploy()
@@ -159,7 +159,7 @@ def test_calls_in_flight_end_with_their_container(cloud: Cloud, wait: Callable[.
 
 
 def test_other_instances_serve_meanwhile(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """With two instances a model moves to the one that is in service, and no call fails."""
+    """With two instances a model moves to the one in service, and no call fails."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
@@ -173,7 +173,7 @@ def test_other_instances_serve_meanwhile(cloud: Cloud, wait: Callable[..., None]
 
 
 def test_a_dead_container_is_replaced_after_the_delay_too(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Its models are gone at once, and until another container runs calls get 503."""
+    """The models of a dead container are gone at once, and calls get 503 until another container runs."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
@@ -205,7 +205,7 @@ def test_a_copy_goes_out_of_service_and_is_replaced(cloud: Cloud, wait: Callable
 
 
 def test_a_ping_has_two_seconds(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """No answer within the service's two seconds is a failed ping, and the log says so."""
+    """A ping without an answer within SageMaker's two seconds has failed, and the log says so."""
     switch(cloud, ping_failures=1, replacement_delay_s=LONG_S)
     cloud.deploy()
     cloud.factory.started[0].silent = True

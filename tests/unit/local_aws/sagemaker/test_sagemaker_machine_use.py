@@ -28,7 +28,7 @@ class Desk:
         return self.time
 
     def cpu_percent(self, *, percpu: bool) -> list[float]:
-        """Of two cores; nothing has passed between two questions at one time, and so nothing was used."""
+        """Return the use of two cores since the last question."""
         assert percpu
         passed, self.asked = self.time > self.asked, self.time
         return [50.0, 25.0] if passed else [0.0, 0.0]

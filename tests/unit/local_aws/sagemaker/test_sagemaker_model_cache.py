@@ -83,7 +83,7 @@ def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], 
 
 
 def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]) -> None:
-    """After the limit for loading the model is unloaded from the container, and a later call starts afresh."""
+    """A load over its time limit is unloaded from the container, and a later call loads the model again."""
     cloud = make_cloud(load_limit_s=0.3)
     cloud.put_model("a.tar.gz", behaviour="load=held")
     cloud.deploy()

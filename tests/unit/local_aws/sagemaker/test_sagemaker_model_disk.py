@@ -42,7 +42,7 @@ class FakeClients:
 
 
 def test_a_fetch_that_was_given_up_leaves_no_copy(tmp_path: Path) -> None:
-    """Its thread goes on; what it brings in the end would be a later fetch's copy, or stand in its way."""
+    """A fetch that was given up leaves no files, although its thread continues."""
     clients = FakeClients()
     disk = ModelDisk(clients, tmp_path, "arn:aws:iam::123456789012:role/r")  # type: ignore[arg-type]
 

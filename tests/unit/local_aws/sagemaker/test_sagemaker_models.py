@@ -79,7 +79,7 @@ def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
     ],
 )
 def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict[str, Any], about: str) -> None:
-    """Each rule for containers names what it is about, and no model is left behind."""
+    """A container that breaks a rule is rejected with the member, and no model is created."""
     if "AdditionalModelDataSources" in container:
         source = {"S3Uri": "s3://models/p/", "S3DataType": "S3Prefix", "CompressionType": "None"}
         container["AdditionalModelDataSources"][0]["S3DataSource"] = source

@@ -38,7 +38,7 @@ def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -
 
 
 def test_instances_report_while_they_are_there(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """One value a minute from each instance, called or not: so an idle endpoint differs from one that is gone."""
+    """Each instance reports a value per minute even without calls, so an idle endpoint differs from a deleted one."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
     space = {"namespace": "/aws/sagemaker/Endpoints"}
@@ -80,7 +80,7 @@ def test_load_on_instances_is_measured(make_cloud: Callable[..., Cloud], wait: C
 def test_concurrency_is_not_measured_on_a_multi_model_endpoint(
     make_cloud: Callable[..., Cloud], wait: Callable[..., None]
 ) -> None:
-    """No source has that metric there, so a scaling that relies on it stands still here as it might on AWS."""
+    """A multi-model endpoint sends no concurrency metric, because no source documents one there."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()

@@ -9,7 +9,7 @@ from local_aws.sagemaker.hosting.placement import Instance, Resources, schedulab
 
 @pytest.mark.parametrize(("memory_mib", "fits"), [(1024, True), (4096, False)])
 def test_memory_is_held_back_as_measured(memory_mib: int, fits: bool) -> None:  # noqa: FBT001
-    """On ml.g5.xlarge 1,024 MiB can be had and 4,096 cannot, as was measured on the service."""
+    """On ml.g5.xlarge a copy can reserve 1,024 MiB and not 4,096, as measured on SageMaker."""
     wanted = Resources.required({"MinMemoryRequiredInMb": memory_mib, "NumberOfAcceleratorDevicesRequired": 1})
     assert schedulable("ml.g5.xlarge").holds(wanted) is fits
 

@@ -36,7 +36,7 @@ def switch(cloud: Cloud, **wanted: Any) -> dict[str, Any]:
 
 
 def test_throttled_calls_are_counted_down(cloud: Cloud) -> None:
-    """So many calls get ThrottlingException with status 400 and no message, and the next one is answered."""
+    """The requested number of calls gets ThrottlingException with status 400, and the next call is answered."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     assert switch(cloud, throttled_calls=2) == {**OFF, "throttled_calls": 2}
@@ -57,7 +57,7 @@ def test_throttling_is_retried_by_the_sdk(cloud: Cloud) -> None:
 
 
 def test_unavailable_calls_are_typed(cloud: Cloud) -> None:
-    """So many calls get ServiceUnavailable with status 503, after the throttled ones."""
+    """The requested number of calls gets ServiceUnavailable with status 503, after the throttled ones."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     switch(cloud, throttled_calls=1, unavailable_calls=1)
@@ -143,7 +143,7 @@ def strike(cloud: Cloud, endpoint: str = "e", model: str = "a", fault: str = "di
 
 @pytest.mark.parametrize("model", ["a", "a.tar.gz"])
 def test_a_worker_fault_reaches_the_container_that_has_the_model(cloud: Cloud, model: str) -> None:
-    """Of two instances the one that has loaded it is asked, by its own name for the model; the answer says which."""
+    """A fault is caused on the instance that has loaded the model, and the answer names this instance."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
     port = cloud.invoke()["port"]

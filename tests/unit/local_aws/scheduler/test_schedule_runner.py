@@ -63,7 +63,7 @@ class World:
         return self
 
     def paginate(self) -> list[dict[str, Any]]:
-        """One page."""
+        """Return one page."""
         if self.faults:
             self.faults -= 1
             raise LookupError("no such page")
@@ -88,7 +88,7 @@ class World:
         del self.schedules[Name]
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Any other call is a target's; a client has no methods but its actions."""
+        """Return a target's action for any other name, because a client has only actions."""
         if name not in ACTIONS:
             raise AttributeError(name)
 
@@ -145,7 +145,7 @@ def watch() -> Watch:
 
 
 def test_one_time_schedule_calls_its_target_once_and_stays(watch: Watch) -> None:
-    """Not before its time, then once; without DELETE the schedule is still there, as AWS keeps it."""
+    """A one-time schedule calls its target once, at its time, and stays unless DELETE is set."""
     watch.put(a=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=7, minutes=59)
     assert watch.world.calls == []
@@ -252,7 +252,7 @@ def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str)
 
 
 def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> None:
-    """It is given up, so that neither the calls behind it nor the next looks fail by it."""
+    """A call that raises an unexpected exception is given up, and later calls are made."""
     watch.world.broken = "publish"
     watch.put(
         a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC, "RoleArn": ROLE}),

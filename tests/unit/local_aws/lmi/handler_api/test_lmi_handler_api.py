@@ -45,7 +45,7 @@ def test_handlers_import_the_names_of_the_image(module: str) -> None:
 
 
 def test_a_batch_is_taken_apart() -> None:
-    """Each request gets its own properties and content, without prefixes."""
+    """Each request of a batch gets its own properties and content, without prefixes."""
     first, second = _batch().get_batches()
     assert (first.get_as_json(), second.get_as_json()) == ({"n": 0}, {"n": 1})
     assert (first.properties, second.properties) == ({"Content-Type": "a"}, {"X": "b"})
@@ -77,7 +77,7 @@ def test_content_without_data_gives_its_first_entry() -> None:
 
 
 def test_answers_are_written_as_recorded() -> None:
-    """Two blanks of indent and none after colons; non-ASCII text as it is."""
+    """JSON answers have two blanks of indent, none after colons, and unescaped non-ASCII text, as recorded."""
     output = Output().add_as_json([{"label": "é", "score": 0.5}])
     assert output.content.value_at(0).decode() == '[\n  {\n    "label":"é",\n    "score":0.5\n  }\n]'
 

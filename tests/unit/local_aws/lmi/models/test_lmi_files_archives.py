@@ -71,7 +71,7 @@ def test_a_file_that_is_no_gzip_is_refused_with_the_real_text(tmp_path: Path) ->
 
 
 def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    """Half a download fails the load; no half model stays in the cache."""
+    """A truncated archive fails the load, and leaves no partial model in the cache."""
     _tar(tmp_path / "m.tar.gz", {"model.py": bytes(range(256)) * 64})
     data = (tmp_path / "m.tar.gz").read_bytes()
     (tmp_path / "m.tar.gz").write_bytes(data[: len(data) // 2])

@@ -54,7 +54,7 @@ def test_a_model_of_the_hub_is_found_in_the_cache_and_named_as_it_was(tmp_path: 
 
 
 def test_weights_from_s3_are_a_folder_and_no_revision(tmp_path: Path) -> None:
-    """As on the real server, which fetches them before the worker starts."""
+    """Weights from S3 are a local folder without a revision; the server fetches them before the worker starts."""
     settings = read(tmp_path, "s3://bucket/weights/", f"option.revision={COMMIT}")
     assert settings.properties["model_id"].startswith(str(tmp_path / "cache"))
     assert "revision" not in settings.properties

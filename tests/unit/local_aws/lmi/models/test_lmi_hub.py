@@ -61,7 +61,7 @@ def test_the_held_revision_and_none_are_served(tmp_path: Path, revision: str | N
 
 
 def test_a_folder_without_a_revision_serves_every_one(tmp_path: Path) -> None:
-    """Our tiny models carry no revision, and stand in for any."""
+    """A model folder without a file REVISION is used for every revision."""
     assert Hub([tmp_path / "x"], {"org/name": _model(tmp_path)}).resolve("org/name", OTHER)
 
 

@@ -37,7 +37,7 @@ def test_required_and_reserved_must_both_be_free(settings: ModelSettings, used: 
 
 
 def test_an_estimate_stands_in_for_a_missing_requirement(settings: ModelSettings) -> None:
-    """In multi-model mode files decide where the model says nothing."""
+    """In multi-model mode a model without required_memory_mb needs a multiple of its files' size."""
     silent = replace(settings, required_memory_mb=0, reserved_memory_mb=0)
     with pytest.raises(OutOfMemory):
         check_fits(silent, estimated_mb=101, used_mb=0, budget_mb=100)

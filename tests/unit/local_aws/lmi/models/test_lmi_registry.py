@@ -19,7 +19,7 @@ def _model(folder: Path) -> Path:
 
 
 def test_each_folder_is_a_model(tmp_path: Path) -> None:
-    """Two folders are two models, addressed by file: and a slash at the end."""
+    """Each folder of the store is a model with a file: address that ends in a slash."""
     _model(tmp_path / "a")
     _model(tmp_path / "b")
     models = startup_models(tmp_path)

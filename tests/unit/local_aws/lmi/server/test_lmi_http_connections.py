@@ -116,7 +116,7 @@ def test_a_caller_that_asks_first_is_told_to_go_on() -> None:
 
 
 def test_a_head_may_have_64_kib() -> None:
-    """As custom attributes may need; the server waits for the rest of it. What is longer gets the answer to no HTTP."""
+    """A request head may have 64 KiB, because custom attributes can be long; a longer one is rejected."""
 
     async def run() -> None:
         async with _connected(_sized) as stream:

@@ -43,7 +43,7 @@ def _invocation(headers: dict[str, str] | None = None, query: str = "", body: by
     ],
 )
 def test_the_model_is_named_by_query_then_property(headers: dict[str, str], query: str, name: str | None) -> None:
-    """As recorded (03, 23): query, header or custom attribute; SageMaker's own header is ignored."""
+    """The model's name comes from the query, then the header or custom attribute (recorded: 03, 23)."""
     assert _invocation(headers, query).model_name == name
 
 
@@ -56,7 +56,7 @@ def test_a_form_field_names_the_model_last() -> None:
 
 
 def test_a_multipart_form_becomes_contents() -> None:
-    """Each part is a content under its name."""
+    """Each part of a multipart form becomes a content with its name."""
     body = b'--X\r\nContent-Disposition: form-data; name="inputs"\r\n\r\nhello\r\n--X--\r\n'
     assert _invocation({"Content-Type": "multipart/form-data; boundary=X"}, body=body).contents == [
         ("inputs", b"hello")
@@ -131,7 +131,7 @@ def test_a_token_gives_202_until_the_answer_is_there() -> None:
 
 
 def test_a_failure_is_kept_as_500_with_its_message_as_reason() -> None:
-    """So does the server with whatever its model answers by an exception."""
+    """The stored answer of a failed request is 500 with the exception's message as reason."""
 
     async def scenario() -> None:
         cache = ReplyCache()
@@ -148,7 +148,7 @@ def test_a_failure_is_kept_as_500_with_its_message_as_reason() -> None:
 
 
 def test_an_unknown_token_is_refused_and_old_answers_go() -> None:
-    """No more than the given number is kept, the oldest goes first."""
+    """An unknown token is rejected; of the stored answers the oldest are deleted above the limit."""
 
     async def scenario() -> None:
         cache = ReplyCache(most=1)

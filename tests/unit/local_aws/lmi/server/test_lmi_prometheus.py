@@ -19,7 +19,7 @@ def _text(name: str, metrics: ModelMetrics) -> str:
 
 
 def test_batches_are_counted_with_their_sizes_and_waits() -> None:
-    """Two batches of 3 and 1: four waits, two sizes."""
+    """Two batches of 3 and 1 requests give four waiting times and two batch sizes."""
     metrics = ModelMetrics()
     metrics.batch([0.001, 0.002, 0.003])
     metrics.batch([0.5])

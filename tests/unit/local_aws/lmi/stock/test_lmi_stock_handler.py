@@ -105,7 +105,7 @@ def test_an_unreadable_request_is_answered_with_a_sentence(body: bytes, text: st
     ],
 )
 def test_the_content_type_decides_how_a_body_is_read(body: bytes, content_type: str | None, texts: list[Any]) -> None:
-    """As recorded (02) for each content type."""
+    """The content type decides how the stock handler parses a body (recorded: 02)."""
     (answer,) = _answers(_handler().handle(_input(body, content_type=content_type)))
     assert [item["text"] for item in json.loads(answer)] == texts
 
@@ -158,7 +158,7 @@ def test_options_of_no_use_stop_the_load(properties: dict[str, str], text: str) 
 
 
 def test_options_reach_the_pipeline() -> None:
-    """Only dtype and trust_remote_code do; max_length and the like change nothing (05, maxlen)."""
+    """Only dtype and trust_remote_code reach the pipeline, not max_length and similar options (recorded: 05)."""
     options = read_options({"model_id": "/w", "dtype": "BF16", "trust_remote_code": "True", "max_length": "64"})
     assert options.model == "/w"
     assert options.keywords() == {"trust_remote_code": True, "dtype": "bfloat16"}

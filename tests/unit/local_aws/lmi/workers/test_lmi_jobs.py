@@ -24,7 +24,7 @@ def _frame(*contents: tuple[str | None, bytes], code: int = 200) -> Frame:
 
 
 def test_a_single_request_keeps_its_keys() -> None:
-    """One request is no batch: a handler sees "data" and plain headers."""
+    """A single request is passed without prefixes: a handler sees "data" and plain header names."""
     assert join([_job(b"1")]) == ({"Content-Type": "application/json"}, [("data", b"1")])
 
 
@@ -59,7 +59,7 @@ def test_an_error_is_everybodys() -> None:
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(contents: list[tuple[str | None, bytes]], text: str) -> None:
-    """Nobody gets another one's answer when a handler counts wrong (19)."""
+    """A batch with a wrong number of answers fails, so nobody gets another request's answer (recorded: 19)."""
     with faulted("TranslateException", 400, text):
         split(_frame(*contents), 2)
 
@@ -87,7 +87,7 @@ def test_a_malformed_asynchronous_answer_is_a_fault() -> None:
 
 
 def test_an_asynchronous_code_that_is_no_status_is_a_fault() -> None:
-    """It must not reach the connection as an exception, which would cost every other request its answer."""
+    """A status code that is none fails only its own request, not the connection of all requests."""
     part = Output.binary_encode({"data": "", "last": True, "code": "bad"})
     with faulted("TranslateException", 400, "'bad'"):
         AsyncAnswer().add(_frame((None, bytes(part))))
@@ -108,7 +108,7 @@ def test_a_dead_worker_ends_an_asynchronous_call() -> None:
 
 
 class LoopWithoutWaiting(asyncio.SelectorEventLoop):
-    """Its time goes on only while it waits, by as much as it would have waited: no machine is too slow for it."""
+    """An event loop whose time advances only while it would wait, so no machine is too slow for it."""
 
     def __init__(self) -> None:
         self._now = 0.0

@@ -36,14 +36,14 @@ ENGINE_FAILURE = (
 
 @pytest.fixture
 def settings(tmp_path: Path) -> ModelSettings:
-    """One synchronous worker, no batching."""
+    """Return settings of one synchronous worker without batching."""
     (tmp_path / "serving.properties").write_text("option.model_id=a/b\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
     return replace(read_settings(tmp_path, {}), predict_timeout_s=10**6)
 
 
 @pytest.fixture
 def asynchronous(settings: ModelSettings) -> ModelSettings:
-    """One asynchronous worker."""
+    """Return settings of one asynchronous worker."""
     return replace(settings, async_mode=True)
 
 
@@ -502,7 +502,7 @@ def test_requests_at_once_become_one_batch(settings: ModelSettings) -> None:
 
 
 def test_a_batch_without_a_process_is_refused_whole(settings: ModelSettings) -> None:
-    """Each of its requests gets the 400."""
+    """Each request of a batch gets 400 if the process has stopped."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()
@@ -526,7 +526,7 @@ def test_without_workers_the_first_request_starts_one_and_is_refused(settings: M
 
 
 def test_requests_that_come_together_start_one_worker(settings: ModelSettings) -> None:
-    """Those that find none wait for the one start and are refused; only a busy queue starts a second."""
+    """Requests that find no worker wait for one start; only a long queue starts a second worker."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -578,7 +578,7 @@ def test_the_servers_end_leaves_no_call_waiting(settings: ModelSettings) -> None
 
 @pytest.mark.parametrize("asynchronous_mode", [False, True])
 def test_the_servers_end_leaves_no_load_waiting(settings: ModelSettings, *, asynchronous_mode: bool) -> None:
-    """Not one that is under way, nor one that its worker's lock would keep for ever."""
+    """The server's end cancels all loads, even one whose worker is blocked."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> str:
         starter.broken_loads = 1 if asynchronous_mode else 0
