@@ -63,7 +63,7 @@ class Journey:
         return CohostClient.from_stack(session=boto3.Session())
 
     def endpoint(self) -> dict[str, Any]:
-        """The names of the endpoint's config and model, and its status."""
+        """Return the names of the endpoint's config and model, and its status."""
         sagemaker = boto3.client("sagemaker")
         endpoint = sagemaker.describe_endpoint(EndpointName="lmi-cohost")
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
@@ -94,7 +94,7 @@ def _data(model: Any) -> str:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own."""
+    """Start a browser with its own profile."""
     opened = Browser(tmp_path / "profile")
     yield opened
     opened.close()
@@ -102,7 +102,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
-    """An emulation on a free port, for this process's boto3 too, that is gone when the tests are."""
+    """Start an emulator on a free port, which this process's boto3 also uses, and stop it after the tests."""
     folder = tmp_path_factory.mktemp("journey")
     with emulation(folder, OFFLINE) as own:
         yield Journey(server=own.server, cdk=own.cdk, folder=folder)

@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def stub() -> Iterator[str]:
-    """A target that answers any call in 12 ms, every 97th with 503; its URL."""
+    """Start a target that answers each call in 12 ms and every 97th with 503, and return its URL."""
     command = [sys.executable, "-m", "load_tests.tools.stub", "--delay-ms", "12", "--fail-every", "97"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
@@ -51,7 +51,7 @@ def stub() -> Iterator[str]:
 
 
 def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
-    """The plots of a page as a browser drew them, after checks that hold for every report."""
+    """Open a page in a browser, check it as every report, and return its drawn plots."""
     browser.open(page)
 
     asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]

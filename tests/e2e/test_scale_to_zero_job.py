@@ -47,7 +47,7 @@ FAST, SLOW = 60, 1
 
 @dataclass(kw_only=True)
 class ZeroJourney:
-    """An emulation, the catalog as it is now, and what the models answered at first."""
+    """An emulator, the present catalog, and the models' first answers."""
 
     server: LocalServer
     cdk: Cdk
@@ -75,7 +75,7 @@ class ZeroJourney:
         return {model: self.ask(model) for model in self.catalog["models"]}
 
     def become(self, topology: str, scaling: dict[str, Any] | None) -> Any:
-        """Have the catalog say another topology, with its scaling; what it said of scaling before."""
+        """Write another topology with its scaling into the catalog, and return the former scaling."""
         before = self.catalog.pop("scaling", None)
         self.catalog["endpoint"]["topology"] = topology
         if scaling is not None:
@@ -83,7 +83,7 @@ class ZeroJourney:
         return before
 
     def run_at(self, speed: float) -> None:
-        """Have the clock of alarms, cooldowns and idle times run so much faster."""
+        """Set the speed of the clock of alarms, cooldowns and idle times."""
         self.server.ask("/_cohost/clock", {"speed": speed})
 
     def copies(self) -> int:
@@ -106,7 +106,7 @@ class ZeroJourney:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
-    """An emulation of its own, since its clock is changed."""
+    """Start an emulator for this file, because its tests change the clock."""
     folder = tmp_path_factory.mktemp("zero")
     with emulation(folder, CATALOG) as own:
         made = ZeroJourney(server=own.server, cdk=own.cdk, folder=folder)
@@ -118,7 +118,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
 
 
 def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> None:
-    """A component cannot be created with none; every model answers through the same client as elsewhere."""
+    """A deploy starts one copy, and every model answers through the usual client."""
     job.cdk.bootstrap()
     job.cdk.deploy(job.file)
 
@@ -139,7 +139,7 @@ def test_the_command_calls_by_the_catalog_s_name(job: ZeroJourney, model: str) -
 
 
 def test_locust_calls_by_the_catalog_s_name(job: ZeroJourney) -> None:
-    """The measured client sends its own requests, so it has to name the models as the server does, too."""
+    """The load test calls models by the catalog's names and sends the server's names."""
     out = job.folder / "load"
     command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "-u", "2", "-t", "4"]
     command += ["--models", ",".join(NAMES), "--catalog", str(job.file), "--out", str(out)]
@@ -194,7 +194,7 @@ def test_a_changed_model_rolls_the_component(job: ZeroJourney) -> None:
 
 
 def test_another_topology_under_the_same_name_is_refused_before_and_by_the_service(job: ZeroJourney) -> None:
-    """Preflight says what must be replaced; a deploy all the same fails with the service's reason, and calls go on."""
+    """Preflight rejects another topology under one name; a deploy without it fails, and calls are answered."""
     scaling = job.become("multi-model", None)
 
     checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file).catalog, load_prices())
@@ -210,7 +210,7 @@ def test_another_topology_under_the_same_name_is_refused_before_and_by_the_servi
 
 
 def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: ZeroJourney) -> None:
-    """The way that the message names works: the same models, the same client, the same endpoint name."""
+    """After `cdk destroy` the same endpoint name can be deployed with the other topology."""
     job.cdk.destroy()
     assert find_leftovers(boto3.Session()) == {}
     scaling = job.become("multi-model", None)
@@ -224,7 +224,7 @@ def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: Zero
 
 
 def test_destroy_leaves_nothing(job: ZeroJourney) -> None:
-    """Policies, target, component, endpoint, config, model, bucket, log groups: all gone."""
+    """`cdk destroy` leaves no policy, target, component, endpoint, config, model, bucket or log group."""
     job.cdk.destroy()
     assert find_leftovers(boto3.Session()) == {}
     cloudwatch, scaling = boto3.client("cloudwatch"), boto3.client("application-autoscaling")

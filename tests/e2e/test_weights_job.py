@@ -1,4 +1,4 @@
-"""Weights in S3 with the real cdk command against the embedded AWS: each test is the next step of one deploy's life."""
+"""Weights in S3 with the real cdk command and the emulator: each test is the next step in the life of one deploy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKEN = "hf_canaryCanaryCanary"
 
 @dataclass(kw_only=True)
 class WeightsJourney:
-    """An emulation, a catalog whose weights come from S3, and the folders that they are pushed from."""
+    """An emulator, a catalog with weights in S3, and the folders from which the weights are pushed."""
 
     cdk: Cdk
     folder: Path
@@ -56,7 +56,7 @@ class WeightsJourney:
 
     @property
     def hub(self) -> Path:
-        """A folder with both models."""
+        """Return a folder with both models."""
         return self.folder / "hub"
 
     @property
@@ -102,7 +102,7 @@ def catalog_of(**models: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
-    """An emulation of its own, in whose hub the small models have other names: what is not in S3 is not there."""
+    """Start an emulator whose hub lacks the pushed models, so that only weights in S3 can be loaded."""
     folder = tmp_path_factory.mktemp("weights")
     for model_id in (MINILM, TINY, PACKED):
         ours = model_id.replace("acme/", "lmi-cohost/")
@@ -120,7 +120,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
 
 
 def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
-    """The bucket's stack goes first, and the endpoint's ends at once, before an instance is started."""
+    """A deploy before the push fails within seconds with the command to run."""
     job.cdk.bootstrap()
 
     done = job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file, check=False)
@@ -135,7 +135,7 @@ def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
 
 
 def test_interrupted_push_is_resumed(job: WeightsJourney) -> None:
-    """Stopped in the middle of a large file, the command goes on with the parts that are missing."""
+    """A push that was stopped inside a large file uploads only the missing parts when repeated."""
     s3 = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
     sent: list[int] = []
 
@@ -206,7 +206,7 @@ def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: Weights
 
 
 def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
-    """The old weights go when no stored generation names them, and everything that is deployed goes on."""
+    """`cohost weights prune` removes old weights that no stored generation names, and the endpoint still answers."""
     assert [(one["model_id"], one["revision"]) for one in job.weights("prune", "--dry-run")] == [(TINY, OLD)]
 
     job.weights("prune")
@@ -219,7 +219,7 @@ def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
 
 
 def test_destroy_leaves_nothing(job: WeightsJourney) -> None:
-    """Endpoint, then weights, then their bucket: afterwards there is nothing that bills."""
+    """Deleting the endpoint, the weights and then their bucket leaves nothing that bills."""
     job.cdk.destroy()
     job.weights("prune", "--all")
 
@@ -229,7 +229,7 @@ def test_destroy_leaves_nothing(job: WeightsJourney) -> None:
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress that is not displayed."""
 
     def begin(self, what: str, total: int) -> None:
         """A step begins."""

@@ -100,7 +100,7 @@ def stacks() -> frozenset[str]:
 
 @functools.cache
 def _cdk_options() -> dict[str, frozenset[str]]:
-    """The options of each subcommand, as the installed cdk lists them."""
+    """Return the options of each subcommand of the installed cdk."""
     registry = json.loads(CDK.read_text(encoding="utf-8"))
     return {
         name: frozenset(f"--{option}" for option in {**registry["globalOptions"], **command.get("options", {})})

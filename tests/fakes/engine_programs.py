@@ -1,4 +1,4 @@
-"""Programs for PATH that write down how they were called and answer as they are told; a setup to start engines for."""
+"""Programs for PATH that record their calls and give prepared answers, and a setup to start engines."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Programs:
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def install(self, name: str, answers: dict[str, Any]) -> Path:
-        """Put a program there that answers by the beginning of its arguments: "out", "err", "code", "serve", "sets"."""
+        """Install a program that answers by the start of its arguments: "out", "err", "code", "serve", "sets"."""
         self.folder.mkdir(exist_ok=True)
         program = self.folder / name
         program.write_text(SCRIPT.format(python=sys.executable, folder=str(self.folder), watched=_WATCHED))
@@ -112,7 +112,7 @@ class Programs:
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     def arguments(self, name: str) -> list[list[str]]:
-        """The arguments of every call of one program."""
+        """Return the arguments of every call of one program."""
         return [arguments for program, arguments, _ in self.calls if program == name]
 
 
@@ -141,7 +141,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 @pytest.fixture
 def make_setup(tmp_path: Path) -> Callable[..., Setup]:
-    """A setup with what a test gives it."""
+    """Return a setup with the values that a test gives."""
 
     def make(**given: object) -> Setup:
         values = {

@@ -1,4 +1,4 @@
-"""The rights of a template's roles: its policies, with all references resolved, held against single requests.
+"""The rights of a template's roles: policies with resolved references, evaluated for single requests.
 
 Statements are evaluated by the emulator's own `local_aws.rights.policies`. A policy of the bucket can deny but does
 not have to allow, since all is in one account. An operator, a condition key, a function or a resource type that is not
@@ -62,7 +62,7 @@ class Policies:
         self._resources = template["Resources"]
 
     def name(self, logical_id: str) -> str:
-        """The physical name of a resource: the one it is given, else its logical id, in small letters for a bucket."""
+        """Return the physical name of a resource: the given name or the logical id, in lower case for a bucket."""
         resource = self._resources[logical_id]
         given = resource["Properties"].get(_NAME_PROPERTY.get(resource["Type"], ""))
         return str(self.resolve(given)) if given is not None else logical_id.lower()

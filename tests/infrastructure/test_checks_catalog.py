@@ -1,4 +1,4 @@
-"""The checks of models, memory, workers, revisions and prices, and how a user accepts one."""
+"""The checks of models, memory, workers, revisions and prices, and their acknowledgement."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_model_that_can_never_fit_is_an_error() -> None:
 
 
 def test_large_batches_on_a_small_card() -> None:
-    """XLM-R large, batch 64 of 512 tokens, two workers: beside the others it is too much for a T4."""
+    """XLM-R large with batch 64 of 512 tokens and two workers does not fit a T4 beside other models."""
     models = {
         "a": XLMR | {"gpu": workers(2), "batch_size": 64},
         "b": MDEBERTA | {"gpu": workers(2), "batch_size": 8},
@@ -101,7 +101,7 @@ def test_tight_memory_is_told() -> None:
 
 
 def test_models_without_profile_are_named_once() -> None:
-    """A catalog of many unknown models gets one line, with a few names and how to inspect."""
+    """Many models without a profile give one warning with some names and the command to inspect them."""
     unknown = {f"m{number}": XLMR | {"model_id": f"org/m{number}"} for number in range(20)}
     message = found(models=unknown)["memory-unknown"].message
     assert "m0, m1, m2, m3, m4 and 15 more" in message
@@ -109,7 +109,7 @@ def test_models_without_profile_are_named_once() -> None:
 
 
 def test_too_small_a_requirement_is_told() -> None:
-    """1024 MiB are not what XLM-R large takes of a GPU."""
+    """A required_memory_mb below the need of the model on the GPU gives a warning."""
     misfits = found(models={"a": XLMR | {"required_memory_mb": 1024}})
     assert "fix: gpu.required_memory_mb: 2688" in misfits["required-memory"].message
 
@@ -129,7 +129,7 @@ def test_workers_on_a_cpu(models: dict[str, Any], names: set[str]) -> None:
 
 
 def test_missing_revisions_are_told() -> None:
-    """Weights of the Hub are pinned; those in S3 have no revision."""
+    """Weights from the Hub without a revision give a warning; weights in S3 need none."""
     unpinned = {key: value for key, value in MINILM.items() if key != "revision"}
     assert "models: a without a revision" in found(models={"a": unpinned})["revision-not-pinned"].message
     in_s3 = unpinned | {"model_id": "s3://bucket/weights/"}
@@ -138,7 +138,7 @@ def test_missing_revisions_are_told() -> None:
 
 @pytest.mark.parametrize(("value", "told"), [("1", True), ("0", False)])
 def test_hub_ids_need_the_hub(value: str, told: bool) -> None:  # noqa: FBT001 - a case
-    """A container that may not ask the Hub cannot load what lies there."""
+    """A model of the Hub is an error for containers that may not reach the Hub."""
     misfits = found(models={"a": MINILM}, endpoint={"environment": {"HF_HUB_OFFLINE": value}})
     assert ("hub-offline" in misfits) is told
     if told:
@@ -146,7 +146,7 @@ def test_hub_ids_need_the_hub(value: str, told: bool) -> None:  # noqa: FBT001 -
 
 
 def test_unknown_price_is_told() -> None:
-    """A type or region without a price is told with the command that gets it."""
+    """A type or region without a price gives a warning with the command that fetches prices."""
     by_region = found(models={"a": MINILM}, region="eu-central-1")["price-unknown"].message
     assert by_region.endswith("fix: cohost prices refresh --region eu-central-1")
     assert "price-unknown" in found(models={"a": MINILM}, endpoint={"instance_type": "ml.g6.xlarge"})
@@ -190,7 +190,7 @@ def test_warning_is_accepted_by_id_and_reason(tmp_path: Path) -> None:
 
 
 def test_error_carries_its_id() -> None:
-    """An error is looked up in the documentation by its id."""
+    """The error of a check has the id that the documentation lists."""
     catalog = make_catalog(endpoint={"environment": {"HF_HUB_OFFLINE": "1"}})
     assert messages(make_stack(catalog), "error")[0].endswith("[lmi-cohost:hub-offline]")
 
@@ -213,7 +213,7 @@ def test_concurrency_of_a_multi_model_endpoint_is_unverified(topology: str, metr
 
 
 def test_every_check_has_a_known_id_and_is_documented() -> None:
-    """docs/checks.md names each id of the sources under its level, with cause and fix, and no other."""
+    """docs/checks.md lists exactly the ids of the sources under their levels, each with cause and fix."""
     text = (ROOT / "docs" / "checks.md").read_text()
     errors, _, warnings = text.partition("## Warnings")
     for ids, part in ((check_ids.ERRORS, errors), (check_ids.WARNINGS, warnings)):
@@ -222,7 +222,7 @@ def test_every_check_has_a_known_id_and_is_documented() -> None:
 
 
 def test_every_check_in_the_sources_is_listed() -> None:
-    """A new check cannot be forgotten: its id is read from the code."""
+    """The ids are read from the code, so no new check is missing in the list."""
     sources = "".join(path.read_text() for path in (ROOT / "constructs_lib" / "checks").glob("*.py"))
     # What follows from the day of the synth is told by the stack itself.
     stacks = "".join(path.read_text() for path in (ROOT / "stacks").glob("*.py"))

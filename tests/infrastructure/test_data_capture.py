@@ -1,4 +1,4 @@
-"""Captured calls: a bucket of their own, a right to write there, and nothing unless the catalog asks."""
+"""Captured calls: their bucket, the right to write there, and no capture by default."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def test_role_may_write_below_the_prefix_alone() -> None:
     [{}, {"sampling_percentage": 0}, {"sampling_percentage": 101}, {"sampling_percentage": 5, "prefix": "/x"}],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
-    """A share has to be stated, and a prefix is one."""
+    """Data capture without a valid share, or with a wrong prefix, is rejected."""
     with pytest.raises(ValidationError):
         DataCapture.model_validate(settings)

@@ -1,4 +1,4 @@
-"""The end of an endpoint's life: schedules, their rights, and what stays the same from synth to synth."""
+"""The expiry of an endpoint: schedules, their rights, and their independence of the time of the synth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def synthesised(expires: str, **endpoint: str) -> dict[str, Any]:
 
 
 def schedules(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schedules' properties by what they call."""
+    """Return the schedules' properties by the call that they make."""
     found = [one["Properties"] for one in resources(template, SCHEDULE).values()]
     return {
         one["Target"]["Arn"].rpartition(":")[2] if isinstance(one["Target"]["Arn"], str) else "topic": one
@@ -67,7 +67,7 @@ def test_moment_stands_in_the_template_as_it_is() -> None:
 
 
 def test_length_is_counted_by_who_deploys() -> None:
-    """The template holds the length and no moment, so a second synth is the same and moves nothing."""
+    """The template has the duration and no moment, so a second synth gives the same template."""
     template = synthesised("8h")
     moment_id, moment = only(template, "Custom::LmiEndOfLife")
     assert (moment["Properties"]["Expires"], moment["Properties"]["Minutes"]) == ("8h", 480)
@@ -92,7 +92,7 @@ def test_end_deletes_the_endpoint_and_nothing_else() -> None:
 
 
 def test_role_may_end_this_endpoint_and_tell_this_topic() -> None:
-    """Least rights: two actions, each on the one resource, for schedules of this stack's group alone."""
+    """The schedules' role has two actions, each on one resource, for schedules of this stack's group only."""
     template = synthesised("2026-12-31")
     topic, _ = only(template, "AWS::SNS::Topic")
     endpoint, _ = only(template, "AWS::SageMaker::Endpoint")
@@ -111,7 +111,7 @@ def test_role_may_end_this_endpoint_and_tell_this_topic() -> None:
 
 
 def test_an_end_that_fails_sets_off_an_alarm() -> None:
-    """Scheduler may drop the call of an endpoint that is being updated; the notice is sent all the same."""
+    """A failed call of the expiry sets off an alarm, and the notice is sent anyway."""
     template = synthesised("2026-12-31")
     topic, _ = only(template, "AWS::SNS::Topic")
     group, _ = only(template, "AWS::Scheduler::ScheduleGroup")
@@ -128,7 +128,7 @@ def test_an_end_that_fails_sets_off_an_alarm() -> None:
 
 
 def test_topic_with_a_key_can_be_told_too() -> None:
-    """Publishing to an encrypted topic needs its key, and no more of KMS."""
+    """The schedules' role may use the key of an encrypted topic, and nothing else of KMS."""
     key = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
     stated = with_end("2026-12-31").model_dump(by_alias=True, exclude_unset=True)
     template = template_of(make_stack(Catalog.model_validate({**stated, "monitoring": {"kms_key": key}})))
@@ -145,7 +145,7 @@ def test_schedules_come_after_what_they_end() -> None:
 
 
 def test_scale_to_zero_loses_its_copies_and_keeps_its_parts() -> None:
-    """Bounds first and scaling suspended, so that nothing brings a copy back; then the copies; nothing is deleted."""
+    """The expiry of scale-to-zero suspends scaling, sets bounds and copies to 0, and deletes nothing."""
     template = synthesised("2026-12-31", **SCALE_TO_ZERO)
     found = schedules(template)
     assert set(found) == {"registerScalableTarget", "updateInferenceComponentRuntimeConfig", "topic"}
@@ -171,7 +171,7 @@ def test_scale_to_zero_loses_its_copies_and_keeps_its_parts() -> None:
 
 
 def test_target_of_scaling_is_limited_to_components() -> None:
-    """The service makes up a target's id, so conditions say which targets may be changed."""
+    """Conditions limit the right to change scalable targets to components, because the target's id is generated."""
     template = synthesised("2026-12-31", **SCALE_TO_ZERO)
     (register,) = [
         one
@@ -185,7 +185,7 @@ def test_target_of_scaling_is_limited_to_components() -> None:
 
 
 def test_command_finds_everything_in_one_output() -> None:
-    """Group, schedules with their seconds after the end, configuration and bounds."""
+    """One output has the group, the schedules with their delays, the endpoint config and the bounds."""
     text = synthesised("8h", **SCALE_TO_ZERO)["Outputs"]["EndOfLife"]["Value"]["Fn::Join"][1]
     facts = json.loads("".join(one if isinstance(one, str) else "TOKEN" for one in text))
     assert facts == {

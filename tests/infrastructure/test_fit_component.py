@@ -48,7 +48,7 @@ def test_three_encoders_on_one_gpu_raise_nothing() -> None:
 
 
 def test_models_that_do_not_fit_at_once_are_an_error() -> None:
-    """A multi-model endpoint would unload one for another; here the server would not start at all."""
+    """Models that do not fit together are an error, because the server would not start."""
     misfits = found(models=of_four_workers(), endpoint={"instance_type": "ml.g4dn.xlarge"})
 
     assert [(misfit.level, misfit.name) for misfit in misfits] == [("error", "startup-memory")] * 2
@@ -57,7 +57,7 @@ def test_models_that_do_not_fit_at_once_are_an_error() -> None:
 
 
 def test_stated_memory_counts_beside_the_other_models() -> None:
-    """The server asks for it when the others may be loaded already, so what fits alone may not fit at start-up."""
+    """A stated required_memory_mb must fit beside the other models, which may be loaded before."""
     models = THREE | {"c": MINILM | {"required_memory_mb": 1024, "gpu": {"required_memory_mb": 20_000}}}
 
     [misfit] = found(models=models)
@@ -69,7 +69,7 @@ def test_stated_memory_counts_beside_the_other_models() -> None:
 
 
 def test_stated_memory_counts_on_the_host_too() -> None:
-    """required_memory_mb is asked of both memories; the host's is the smaller here."""
+    """A stated required_memory_mb must be free on the GPU and on the host."""
     models = THREE | {"c": MINILM | {"required_memory_mb": 12_000, "gpu": {"required_memory_mb": 1024}}}
 
     [misfit] = found(models=models)
@@ -78,7 +78,7 @@ def test_stated_memory_counts_on_the_host_too() -> None:
 
 
 def test_reserved_memory_is_held_back_from_what_is_free() -> None:
-    """A model loads only if so much stays free after it."""
+    """reserved_memory_mb must stay free after the load of a model."""
     keys = {"required_memory_mb": 1024, "reserved_memory_mb": 8_192, "gpu": {"required_memory_mb": 12_000}}
 
     assert [misfit.name for misfit in found(models=THREE | {"c": MINILM | keys})] == ["startup-memory"]
@@ -86,7 +86,7 @@ def test_reserved_memory_is_held_back_from_what_is_free() -> None:
 
 
 def test_model_on_several_gpus_is_an_error() -> None:
-    """A copy of the component has one GPU."""
+    """A model on several GPUs is an error, because a copy of the component has one GPU."""
     [misfit] = [one for one in found(models={"a": XLMR | {"tensor_parallel_degree": 2}}) if one.level == "error"]
 
     assert misfit.name == "component-accelerators"
@@ -142,7 +142,7 @@ def test_same_settings_are_no_error_on_a_multi_model_endpoint() -> None:
 
 @pytest.mark.parametrize(("topology", "names"), [("multi-model", ["instance-multi-model"]), ("scale-to-zero", [])])
 def test_table_of_multi_model_types_is_for_multi_model_endpoints_only(topology: str, names: list[str]) -> None:
-    """A component runs on any GPU type; ml.g6 is not among those documented for multi-model endpoints."""
+    """ml.g6 is accepted for a component, and gives a warning for a multi-model endpoint."""
     endpoint = make_catalog(endpoint={"topology": topology, "instance_type": "ml.g6.xlarge"}).endpoint
 
     of_type = misfits(endpoint, parse_image(endpoint.image), parse_image_uri(IMAGE_URI), "us-east-1")

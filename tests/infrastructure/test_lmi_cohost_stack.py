@@ -1,4 +1,4 @@
-"""The stack as a whole: outputs, tags, and what changes when the catalog does."""
+"""The stack as a whole: outputs, tags, and its changes with the catalog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def outputs_of(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
-    """Everything that a client needs stands in the outputs, under fixed names."""
+    """The outputs have all that a client needs, under fixed names."""
     store_id, _ = only(product, "Custom::LmiModelStore")
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     outputs = outputs_of(product)
@@ -69,7 +69,7 @@ def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
     [("text-classification", {"inputs"}), ("zero-shot-classification", {"inputs", "parameters"})],
 )
 def test_example_call_can_be_pasted(task: str, keys: set[str]) -> None:
-    """The printed call is one shell line with a body that the model's task takes."""
+    """The output ExampleCall is one shell line with a body that the model's task accepts."""
     catalog = make_catalog(models={"nli": {"model_id": "org/nli", "task": task}})
     arguments = shlex.split(outputs_of(template_of(make_stack(catalog)))["ExampleCall"])
     options = dict(zip(arguments[3::2], arguments[4::2], strict=False))
@@ -91,7 +91,7 @@ def test_tags_are_on_resources_and_on_the_stack(product: dict[str, Any]) -> None
 
 
 def test_what_a_clean_up_looks_for_names_its_stack(product: dict[str, Any]) -> None:
-    """CloudFormation's tags are not on endpoints; no tag is new where it could move a deployed endpoint."""
+    """Resources have the tag of their stack, except where a new tag could move a deployed endpoint."""
     own = {"Key": STACK_TAG, "Value": "LmiCohostStack"}
     tagged = {
         kind: own in only(product, kind)[1]["Properties"].get("Tags", [])
@@ -107,7 +107,7 @@ def test_what_a_clean_up_looks_for_names_its_stack(product: dict[str, Any]) -> N
 
 
 def test_no_action_is_allowed_or_denied_by_service_wildcard(product: dict[str, Any]) -> None:
-    """`s3:*` and its like stand nowhere in the template."""
+    """The template has no action like `s3:*`."""
     assert re.findall(r'"[a-z0-9-]+:\*"', json.dumps(product)) == []
 
 
@@ -141,7 +141,7 @@ TELLING = {"/Outputs/Models/Value", "/Outputs/Kinds/Value"}
 
 
 def test_added_model_touches_archives_and_outputs_only() -> None:
-    """A new model costs one upload: neither Model, configuration nor endpoint change."""
+    """A new model changes neither SageMaker model, endpoint config nor endpoint."""
     # GIVEN
     before = template_of(make_stack(make_catalog(models={"nli": NLI})))
     # WHEN
@@ -163,14 +163,14 @@ def test_changed_setting_shows_as_that_models_line() -> None:
 
 
 def test_new_endpoint_name_moves_the_log_group_with_it() -> None:
-    """The group is the one that SageMaker writes to for that endpoint."""
+    """Another endpoint name gives the log group that SageMaker writes to for it."""
     template = template_of(make_stack(make_catalog(endpoint={"name": "other"})))
     assert "/aws/sagemaker/Endpoints/other" in json.dumps(template["Resources"])
     assert outputs_of(template)["EndpointName"] == "other"
 
 
 def test_region_decides_registry_and_partition() -> None:
-    """The image comes from the region's own registry, under its partition's domain."""
+    """The image comes from the region's registry, under its partition's domain."""
     template = template_of(make_stack(make_catalog(), region="cn-northwest-1"))
     _, model = only(template, "AWS::SageMaker::Model")
     assert model["Properties"]["PrimaryContainer"]["Image"].startswith(
@@ -223,13 +223,13 @@ def test_doubtful_settings_are_warnings() -> None:
 
 
 def test_product_has_neither_errors_nor_warnings() -> None:
-    """The catalog that is deployed by default is beyond doubt, its memory counted with the profiles beside it."""
+    """The default catalog with its profiles causes neither errors nor warnings."""
     loaded = load_catalog(ROOT / "model_configs/encoders.yaml")
     metadata = make_stack(loaded.catalog, profiles=loaded.profiles).node.metadata
     assert [entry.data for entry in metadata if entry.type in {"aws:cdk:error", "aws:cdk:warning"}] == []
 
 
 def test_models_without_profiles_are_warned_of(product_catalog: Catalog) -> None:
-    """A stack that was given no sizes says that it did not check the memory."""
+    """A stack without profiles has a warning that memory was not checked."""
     [warning] = annotations_of(product_catalog, "warning")
     assert "[ack: lmi-cohost:memory-unknown]" in warning

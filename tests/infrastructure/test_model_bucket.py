@@ -42,7 +42,7 @@ def test_bucket_answers_over_tls_only(product: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
 def test_bucket_stays_only_where_the_catalog_says_keep(on_destroy: str, policy: str) -> None:
-    """`cdk destroy` leaves no bucket behind unless it was asked to."""
+    """`cdk destroy` deletes the bucket unless the catalog has `on_destroy: keep`."""
     # GIVEN
     stack = make_stack(make_catalog(storage={"on_destroy": on_destroy}))
     # WHEN

@@ -1,4 +1,4 @@
-"""Alarms, their topic and the dashboard: what a catalog asks for, and what it gets without asking."""
+"""Alarms, their topic and the dashboard, with and without the section `monitoring`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def alarms_of(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def widgets_of(template: dict[str, Any]) -> list[dict[str, Any]]:
-    """The widgets of the dashboard; what is known only later stands as TOKEN."""
+    """Return the widgets of the dashboard, with TOKEN for values that are known only later."""
     _, dashboard = only(template, "AWS::CloudWatch::Dashboard")
     body = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
     found: list[dict[str, Any]] = json.loads("".join(one if isinstance(one, str) else "TOKEN" for one in body))[
@@ -40,7 +40,7 @@ def widgets_of(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_forgotten_endpoint_is_told_of_without_being_asked(product: dict[str, Any]) -> None:
-    """A catalog that says nothing has two alarms, a topic, and the command to subscribe; and no more."""
+    """A catalog without `monitoring` has two alarms, a topic and an output with the command to subscribe."""
     assert set(alarms_of(product)) == {"idle_hours", "client_errors_percent"}
     assert resources(product, "AWS::SNS::Subscription") == {}
     assert resources(product, "AWS::CloudWatch::Dashboard") == {}
@@ -73,7 +73,7 @@ def test_model_that_answers_nothing_but_4xx_is_told_of_without_being_asked(produ
 
 
 def test_section_switches_everything_on() -> None:
-    """`monitoring` with an address alone: every alarm at its threshold, the dashboard, the subscription."""
+    """`monitoring` with only an address has all alarms, the dashboard and the subscription."""
     template = synthesised(email="team@example.com")
     topic, _ = only(template, TOPIC)
     _, subscription = only(template, "AWS::SNS::Subscription")
@@ -90,7 +90,7 @@ def test_section_switches_everything_on() -> None:
 
 @pytest.mark.parametrize("key", sorted(EVERY_ALARM))
 def test_each_alarm_can_be_switched_off(key: str) -> None:
-    """`false` takes away that alarm and no other."""
+    """`false` removes one alarm and no other."""
     assert set(alarms_of(synthesised(alarms={key: False}))) == EVERY_ALARM - {key}
 
 
@@ -192,7 +192,7 @@ def test_unknown_price_is_said_to_be_unknown() -> None:
 
 
 def test_dashboard_can_be_left_out() -> None:
-    """`dashboard: false` leaves the alarms and takes the dashboard and its address."""
+    """`dashboard: false` removes the dashboard and its output, and no alarm."""
     template = synthesised(dashboard=False)
     assert resources(template, "AWS::CloudWatch::Dashboard") == {}
     assert "DashboardUrl" not in template["Outputs"]

@@ -1,4 +1,4 @@
-"""The handlers' benchmark runs from end to end, on a CPU and, as far as there is a way to see it here, on a GPU."""
+"""The handlers' benchmark runs to its end on a CPU, and with a simulated GPU."""
 
 from __future__ import annotations
 

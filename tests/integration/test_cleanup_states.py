@@ -1,4 +1,4 @@
-"""`cohost cleanup` against the embedded AWS, from states that deploys and destroys were left in."""
+"""`cohost cleanup` against the emulator, from states that deploys and deletions left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE = Polling(poll_s=0.05, limit_s=60)
 
 
 class Session(boto3.Session):
-    """A session that keeps its clients: the clean-up asks for one at each of its steps, and making one takes long."""
+    """A session that caches its clients, because creating clients is slow and the clean-up creates many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Session(boto3.Session):
 
 
 class World:
-    """An embedded AWS whose containers are fakes, and what was done to it before the clean-up."""
+    """An emulator with fake containers, and functions that prepare the state before the clean-up."""
 
     def __init__(self) -> None:
         self.session = Session()
@@ -49,12 +49,12 @@ class World:
         self._count = 0
 
     def next_stack(self) -> None:
-        """Choose a name that no stack has had: CloudFormation remembers deleted ones."""
+        """Return a stack name that was not used before, because CloudFormation remembers deleted stacks."""
         self._count += 1
         self.stack = f"s{self._count}"
 
     def clear(self) -> None:
-        """Remove what a test left, whoever made it."""
+        """Delete all resources that a test left."""
         cloudformation = self.session.client("cloudformation")
         if not self.status().startswith("DELETE"):
             cloudformation.update_termination_protection(StackName=self.stack, EnableTerminationProtection=False)
@@ -69,7 +69,7 @@ class World:
             logs.delete_log_group(logGroupName=group["logGroupName"])
 
     def create(self, *, keep: bool = False, broken: bool = False, wait: bool = True, protected: bool = False) -> None:
-        """Deploy the stack; with `broken`, something that cannot be made comes after the endpoint."""
+        """Deploy the stack; with `broken`, its last resource after the endpoint fails."""
         self.session.client("cloudformation").create_stack(
             StackName=self.stack,
             TemplateBody=template(keep=keep, broken=broken),
@@ -80,7 +80,7 @@ class World:
             self.settle()
 
     def settle(self) -> str:
-        """Wait until the stack has come to rest; its status."""
+        """Wait until no operation of the stack runs, and return its status."""
         wait_for(lambda: not self.status().endswith("IN_PROGRESS"))
         return self.status()
 
@@ -89,7 +89,7 @@ class World:
         return str(self.session.client("cloudformation").list_stacks()["StackSummaries"][0]["StackStatus"])
 
     def bucket(self) -> str:
-        """The one bucket."""
+        """Return the name of the only bucket."""
         return str(self.session.client("s3").list_buckets()["Buckets"][0]["Name"])
 
     def delete_by_hand(self) -> None:
@@ -99,7 +99,7 @@ class World:
 
 
 def template(*, keep: bool, broken: bool) -> str:
-    """A stack of the shape of ours: a bucket, a role, and an endpoint with what it needs."""
+    """Return a stack like the project's: a bucket, a role, and an endpoint."""
     trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
     role = {"Fn::GetAtt": ["Role", "Arn"]}
     data = {"Fn::Sub": "s3://${Bucket}/models/"}
@@ -154,7 +154,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def world(aws: World) -> Iterator[World]:
-    """The embedded AWS for one test, which leaves nothing in it; stacks get a name of their own."""
+    """Return the emulator for one test, which leaves it empty; stacks get unique names."""
     aws.next_stack()
     yield aws
     aws.clear()
@@ -216,7 +216,7 @@ def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> 
 def test_an_object_that_nobody_may_delete_is_the_reason_that_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 reports it inside an answer of success; the bucket stays, and the rest of the stack goes."""
+    """An object that cannot be deleted is named as the reason why the bucket stays; the rest is deleted."""
     world.create()
     bucket, s3 = world.bucket(), world.session.client("s3")
     s3.put_object(Bucket=bucket, Key="theirs", Body=b"x")
@@ -231,7 +231,7 @@ def test_an_object_that_nobody_may_delete_is_the_reason_that_is_told(
 
 
 def test_a_kept_bucket_is_told_and_goes_with_all(world: World) -> None:
-    """`on_destroy: keep` is respected by the plain command, which says that the bucket still bills."""
+    """`on_destroy: keep` keeps the bucket without --all, and the output says that the bucket bills."""
     world.create(keep=True)
     world.session.client("s3").put_object(Bucket=world.bucket(), Key="models/a.tar.gz", Body=b"x")
     world.delete_by_hand()
@@ -264,7 +264,7 @@ def any_under_way(world: World) -> bool:
 
 
 def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:
-    """Termination protection is there to be respected: nothing of the stack is touched."""
+    """A stack with termination protection is rejected with the fix, and nothing of it is deleted."""
     world.create(protected=True)
     outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
     assert outcome.removed == ()
@@ -276,7 +276,7 @@ def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:
 
 
 def test_a_protected_stack_keeps_all_it_has_when_an_earlier_one_had_its_name(world: World) -> None:
-    """CloudFormation remembers deleted stacks by name; what the present one of that name has is not theirs."""
+    """A protected stack keeps its resources although a deleted stack had the same name."""
     world.create()
     world.delete_by_hand()
     world.create(protected=True)
@@ -287,7 +287,7 @@ def test_a_protected_stack_keeps_all_it_has_when_an_earlier_one_had_its_name(wor
 
 
 def test_a_log_group_that_was_written_to_once_more_goes(world: World) -> None:
-    """A container's last line can come when its group is gone: SageMaker makes another, which no stack knows."""
+    """A log group that SageMaker created again after the deletion of the stack is deleted."""
     world.create()
     world.delete_by_hand()
     world.session.client("logs").create_log_group(logGroupName=LOG_GROUP)
@@ -295,7 +295,7 @@ def test_a_log_group_that_was_written_to_once_more_goes(world: World) -> None:
 
 
 def test_the_log_of_an_endpoint_that_another_stack_made_since_is_left_alone(world: World) -> None:
-    """Endpoints keep their names over stacks: a deleted stack's endpoint says nothing about the one that is there."""
+    """The log group of an endpoint that another stack has created under the same name is kept."""
     world.create()
     world.delete_by_hand()
     deleted = world.stack
@@ -338,7 +338,7 @@ def test_the_command_asks_tells_and_proves(world: World) -> None:
 
 
 def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
-    """Endpoints of others are in the list too: they bill the same."""
+    """`cohost orphans` lists every endpoint with its price, also those of other projects."""
     world.create()
     (found,) = json.loads(CliRunner().invoke(cli.app, ["orphans", "--json"]).stdout)["us-east-1"]
     assert (found["name"], found["stack"], found["instances"]) == ("E", world.stack, {"ml.g5.xlarge": 1})
@@ -348,7 +348,7 @@ def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
 
 
 def test_orphans_lists_an_endpoint_whose_configuration_was_deleted(world: World) -> None:
-    """SageMaker allows that, and forgotten endpoints are often in that state: they bill all the same."""
+    """`cohost orphans` lists an endpoint whose endpoint config was deleted."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]

@@ -34,7 +34,7 @@ def aws(tmp_path: Path) -> Iterator[Aws]:
 
 @contextmanager
 def started(aws: Aws, out: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Locust as a user starts it, on both models of the component; it ends with the test."""
+    """Start Locust as a user does, for both models of the component, and end it with the test."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "AWS_"))},
         **aws.door.environment(),

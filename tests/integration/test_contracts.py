@@ -1,4 +1,4 @@
-"""The contracts of imports that `make check` holds: the product keeps them, each kind of planted arrow breaks one."""
+"""The import contracts of `make check`: the project keeps them, and each forbidden import is found."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_health_says_what_it_is_and_nothing_of_its_user(door: FrontDoor) -> None
 
 
 def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None:
-    """Nagle's algorithm is off: asyncio turns it off for sockets whose protocol is named, and for no other."""
+    """Nagle's algorithm is off on the connections of the front door."""
     assert door.server.listener.proto == socket.IPPROTO_TCP
 
 
@@ -87,7 +87,7 @@ def asked(door: FrontDoor) -> socket.socket:
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    """The head of the next answer; what comes behind it in the same piece goes along."""
+    """Return the head of the next answer, with bytes of the body that arrive together with it."""
     head = b""
     while b"\r\n\r\n" not in head:
         part = connection.recv(65536)
@@ -97,7 +97,7 @@ def answer_on(connection: socket.socket) -> bytes:
 
 
 def test_a_client_that_asks_first_is_told_to_go_on(door: FrontDoor) -> None:
-    """boto3 sends what it uploads after 100 Continue."""
+    """The front door answers 100 Continue, for which boto3 waits before an upload."""
     headers = signed_headers(door.key, "PUT", f"{door.server.url}/asked/first", "s3", body=b"abc")
     headers |= {"Host": f"127.0.0.1:{door.server.port}", "Content-Length": "3", "Expect": "100-continue"}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -110,7 +110,7 @@ def test_a_client_that_asks_first_is_told_to_go_on(door: FrontDoor) -> None:
 
 
 def test_a_head_may_have_64_kib(door: FrontDoor) -> None:
-    """Long tokens and presigned addresses: the server waits for the rest of the head. What is longer is refused."""
+    """A request head may have 64 KiB for long tokens and presigned URLs, and a longer one is rejected."""
     line = b"GET /_cohost/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "
     with asked(door) as connection:
         connection.sendall(line + b"a" * 60_000)
@@ -124,7 +124,7 @@ def test_a_head_may_have_64_kib(door: FrontDoor) -> None:
 
 
 def client_of(door: FrontDoor, service: str, key_id: str, secret: str, token: str | None = None) -> Any:
-    """A client that signs with a key of its own."""
+    """Return a client that signs with its own key."""
     return session().client(
         service,
         endpoint_url=door.server.url,
@@ -159,7 +159,7 @@ TEMPLATE = only("Topic", "AWS::SNS::Topic", TopicName="made-by-a-page")
     ],
 )
 def test_an_image_on_a_page_makes_nothing(door: FrontDoor, signature: dict[str, str]) -> None:
-    """A GET needs no preflight and carries no Origin: without a real signature it is refused, and no stack is made."""
+    """A GET of an image tag, which has no Origin, is rejected without a valid signature."""
     query = {"Action": "CreateStack", "StackName": "attack", "TemplateBody": TEMPLATE, **signature}
     status, body, _ = raw(door, "GET", f"{door.server.url}/?{urlencode(query)}")
     assert status == 403
@@ -194,7 +194,7 @@ def test_what_a_browser_tells_of_a_page_is_refused_everywhere(door: FrontDoor, t
 
 
 def test_a_websocket_is_refused(door: FrontDoor) -> None:
-    """Browsers open one to any address without asking first; there is none here."""
+    """WebSocket requests are rejected, because browsers send them to any address."""
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
     assert raw(door, "GET", f"{door.server.url}/", **upgrade, **key)[0] == 403
@@ -202,7 +202,7 @@ def test_a_websocket_is_refused(door: FrontDoor) -> None:
 
 @pytest.mark.parametrize("path", ["/_cohost/endpoints", "/_cohost/faults", "/_cohost/clock", "/moto-api/reset"])
 def test_pages_of_the_emulation_take_a_signature(door: FrontDoor, path: str) -> None:
-    """Clock and faults are for the user alone, and so is moto's own page that empties everything."""
+    """The pages for clock and faults, and moto's page for a reset, require a signature."""
     for method in ("GET", "PUT", "POST"):
         assert raw(door, method, door.server.url + path, b'{"speed": 9}')[0] == 403
     assert door.page("/_cohost/clock")["speed"] == 1
@@ -230,7 +230,7 @@ def test_a_shell_with_old_keys_is_told_how_to_renew_them(
 
 
 def test_a_large_upload_with_a_wrong_secret_ends_with_the_reason(door: FrontDoor) -> None:
-    """The answer comes before the body is read, and the client hears it all the same."""
+    """A large upload with a wrong secret is rejected before its body is read, and the client gets the reason."""
     with faulted("SignatureDoesNotMatch", 403):
         client_of(door, "s3", door.key["key_id"], "wrong").put_object(Bucket="b", Key="k", Body=bytes(20_000_000))
 
@@ -282,7 +282,7 @@ def test_a_role_that_does_not_trust_the_user_cannot_be_taken(door: FrontDoor) ->
 
 
 def test_each_key_is_its_principal(door: FrontDoor, taken: str) -> None:
-    """The user, a role that was taken, and a user of the emulated IAM: STS names who signed."""
+    """STS names the signer of each key: the user, an assumed role, or an emulated IAM user."""
     sts, iam, account = door.client("sts"), door.client("iam"), "123456789012"
     identity = sts.get_caller_identity()
     assert (identity["Account"], identity["Arn"]) == (account, f"arn:aws:iam::{account}:user/cohost")
@@ -310,7 +310,7 @@ def test_a_role_of_another_account_is_refused(door: FrontDoor) -> None:
 
 
 def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor, taken: str) -> None:
-    """A role's key with the token of another key, or without one, is none."""
+    """A role's key is rejected without its token or with the token of another key."""
     sts = door.client("sts")
     one, two = (sts.assume_role(RoleArn=taken, RoleSessionName=name)["Credentials"] for name in ("one", "two"))
     pair = (one["AccessKeyId"], one["SecretAccessKey"])
@@ -322,7 +322,7 @@ def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor, taken: str) -> 
 
 @pytest.mark.parametrize("call", ["get_session_token", "get_federation_token"])
 def test_sts_gives_out_no_key_that_all_the_world_knows(door: FrontDoor, call: str) -> None:
-    """Moto answers these with the keys of AWS's manuals; they are refused by name, and are no keys here."""
+    """STS operations for which moto returns keys of AWS's manuals are rejected by name."""
     with faulted("ServiceUnavailableInLocalAws", 400, "AssumeRole"):
         getattr(door.client("sts"), call)(**({"Name": "name"} if "federation" in call else {}))
     with faulted("InvalidClientTokenId", 403):
@@ -332,7 +332,7 @@ def test_sts_gives_out_no_key_that_all_the_world_knows(door: FrontDoor, call: st
 
 
 def test_large_upload_comes_back_whole(door: FrontDoor) -> None:
-    """Assets are megabytes: in one piece, in parts, and as a stream."""
+    """Uploads of megabytes come back unchanged: at once, in parts, and as a stream."""
     s3 = door.client("s3")
     s3.create_bucket(Bucket="uploads")
     data = os.urandom(20 * 1024 * 1024)
@@ -345,7 +345,7 @@ def test_large_upload_comes_back_whole(door: FrontDoor) -> None:
 
 
 def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -> None:
-    """`aws-chunked` bodies carry signatures between the bytes; they must not end up in the object."""
+    """The signatures between the bytes of an `aws-chunked` body do not become part of the object."""
     door.client("s3").create_bucket(Bucket="chunks")
     frame = b"5;chunk-signature=" + b"0" * 64 + b"\r\nhello\r\n0;chunk-signature=" + b"0" * 64 + b"\r\n\r\n"
     url, own = f"{door.server.url}/chunks/key", {"X-Amz-Decoded-Content-Length": "5", "Content-Encoding": "aws-chunked"}
@@ -356,7 +356,7 @@ def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -
 
 
 def test_presigned_urls_work_without_credentials(door: FrontDoor) -> None:
-    """A presigned PUT and GET carry the signature in their query, and are good for one object and method."""
+    """A presigned PUT or GET works without credentials, for one object and method."""
     s3 = door.client("s3", signature_version="s3v4")
     s3.create_bucket(Bucket="presigned")
     put = s3.generate_presigned_url("put_object", Params={"Bucket": "presigned", "Key": "a key/ü"})
@@ -370,7 +370,7 @@ def test_presigned_urls_work_without_credentials(door: FrontDoor) -> None:
 
 
 def test_an_expired_presigned_url_is_refused(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that was good for a minute an hour ago opens nothing."""
+    """An expired presigned URL is rejected."""
     s3 = door.client("s3", signature_version="s3v4")
     s3.create_bucket(Bucket="expired")
     s3.put_object(Bucket="expired", Key="k", Body=b"x")
@@ -384,7 +384,7 @@ def test_an_expired_presigned_url_is_refused(door: FrontDoor, monkeypatch: pytes
 
 
 def test_presigned_urls_of_the_former_signature_are_refused_by_name(door: FrontDoor) -> None:
-    """boto3 still makes them for S3 in the older regions; the message says which option makes those that are taken."""
+    """A presigned URL with signature version 2 is rejected with the option for version 4."""
     url = door.client("s3").generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
     assert "AWSAccessKeyId=" in url
     status, body, _ = raw(door, "GET", url)
@@ -392,7 +392,7 @@ def test_presigned_urls_of_the_former_signature_are_refused_by_name(door: FrontD
 
 
 def test_locusts_own_signer_is_let_in(door: FrontDoor) -> None:
-    """The load test's transport signs by itself; with a wrong secret its calls are refused."""
+    """The load test's own signatures are accepted, and rejected with a wrong secret."""
     destination = Destination("/endpoints/none/invocations", {"X-Amzn-SageMaker-Target-Model": "m"})
     for secret, status in ((door.key["secret"], 200), ("wrong", 403)):
         target = Target(kind="sagemaker", url=door.server.url, region="us-east-1", emulated=True)
@@ -406,7 +406,7 @@ def test_locusts_own_signer_is_let_in(door: FrontDoor) -> None:
 
 
 def test_tls_only_policy_leaves_the_bucket_usable(door: FrontDoor) -> None:
-    """The policy that every bucket of ours has must not shut the emulation out, and reads back as written."""
+    """A bucket policy that requires TLS does not block the emulator, and reads back unchanged."""
     s3 = door.client("s3")
     s3.create_bucket(Bucket="tls-only")
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": ["arn:aws:s3:::tls-only/*"]}
@@ -427,7 +427,7 @@ def test_answers_have_one_date(door: FrontDoor) -> None:
 
 
 def test_unknown_service_and_lookup_events(door: FrontDoor) -> None:
-    """An SDK turns the refusal into its own error, which names the service; CloudTrail has no events."""
+    """An unknown service gives a typed error with its name, and CloudTrail has no events."""
     with faulted("ServiceUnavailableInLocalAws", 400, "pricing"):
         door.client("pricing").get_products(ServiceCode="AmazonSageMaker")
     assert door.client("cloudtrail").lookup_events()["Events"] == []
@@ -460,7 +460,7 @@ def make_function(door: FrontDoor, name: str, source: str, **fields: Any) -> Non
 
 @pytest.mark.usefixtures("role")
 def test_function_runs_logs_and_goes(door: FrontDoor) -> None:
-    """A function is listed and runs as its role with boto3 at the front door; what it prints is in its log group."""
+    """A function runs as its role with boto3 at the front door, and its output is in its log group."""
     client = door.client("lambda")
     source = (
         "import boto3\n"
@@ -547,7 +547,7 @@ def test_port_in_use_is_told_with_its_way_out(tmp_path: Path) -> None:
 
 
 def test_state_file_lives_as_long_as_the_server(tmp_path: Path) -> None:
-    """`server.json` tells pid, port and url; it goes with the server, and SageMaker is told to end."""
+    """`server.json` has pid, port and URL, and is deleted at the end of the server."""
     with running(tmp_path) as door:
         state = json.loads((tmp_path / "server.json").read_text())
         assert state["url"] == f"http://127.0.0.1:{state['port']}" == door.server.url
@@ -558,7 +558,7 @@ def test_state_file_lives_as_long_as_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_command_starts_soon_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    """`python -m local_aws up` prints one line when it is ready, and a signal ends it with 0 and no traces."""
+    """`python -m local_aws up` prints one line when it is ready, and a signal ends it with exit code 0."""
     command = [sys.executable, "-m", "local_aws", "up", "--port", "0", "--state", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -573,7 +573,7 @@ def test_command_starts_soon_and_ends_cleanly(tmp_path: Path, number: signal.Sig
 
 
 def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`--hub` is a further folder: what comes with the project is found beside it, and a name of the user's wins."""
+    """Models in --hub are found before the emulator's own of the same name."""
     seen: list[Settings] = []
 
     class Started:
@@ -589,7 +589,7 @@ def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.Mo
 
 
 def test_bad_catalog_stops_the_command(tmp_path: Path) -> None:
-    """A catalog with faults is told before anything starts."""
+    """A catalog with faults is rejected before the emulator starts."""
     catalog = tmp_path / "bad.yaml"
     catalog.write_text("modles: {}\n", encoding="utf-8")
     command = [

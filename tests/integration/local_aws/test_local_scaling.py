@@ -1,4 +1,4 @@
-"""Scaling acted out on real LMI containers: to zero and back, and an endpoint of one model that grows and shrinks."""
+"""Scaling with real LMI containers: a component to zero and back, and an endpoint that grows and shrinks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resource(kind: str, after: str, **properties: Any) -> dict[str, Any]:
 
 
 def tracking(metric: str, whose: dict[str, str], target: float) -> dict[str, Any]:
-    """A policy that tracks one of SageMaker's metrics."""
+    """Return a policy that tracks one of SageMaker's metrics."""
     configuration = {
         "TargetValue": target,
         "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
@@ -56,7 +56,7 @@ def tracking(metric: str, whose: dict[str, str], target: float) -> dict[str, Any
 
 
 def scale_to_zero_template() -> str:
-    """The components' stack with a target of 0 to 1 copies, tracking, and a wake policy with its alarm."""
+    """Return the components' template with 0 to 1 copies, target tracking, and a wake policy with its alarm."""
     whole = json.loads(template("one.tar.gz"))
     step = {
         "AdjustmentType": "ChangeInCapacity",
@@ -96,7 +96,7 @@ def scale_to_zero_template() -> str:
 
 
 def one_model_template() -> str:
-    """An endpoint of one model and 1 to 2 instances that follow the calls that run at once."""
+    """Return a template of an endpoint with one model and 1 to 2 instances that follow the concurrency."""
     whole = json.loads(template("one.tar.gz"))
     resources = whole["Resources"]
     del resources["Component"], whole["Outputs"]
@@ -128,7 +128,7 @@ def shape(aws: Aws) -> list[int]:
 
 
 def delete(aws: Aws) -> None:
-    """Delete the stack; nothing of it is left."""
+    """Delete the stack and check that no resource is left."""
     aws.door.delete_stack()
     scaling = aws.door.client("application-autoscaling")
     assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []

@@ -45,7 +45,7 @@ CREDENTIAL = "x/20260101/us-east-1/cloudformation/aws4_request"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A port with the worst that a page could ask of it, in the address and as the fields of a form."""
+    """A port with the most harmful requests for it, as addresses and as fields of a form."""
 
     port: int
     path: str
@@ -55,7 +55,7 @@ class Target:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser for which evil.test is this machine, as it is for one whose name server is an attacker's."""
+    """Start a browser for which the name evil.test is this machine, as with an attacker's name server."""
     opened = Browser(
         tmp_path_factory.mktemp("profile"),
         f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
@@ -75,7 +75,7 @@ def site() -> Iterator[Running]:
 
 @contextlib.contextmanager
 def front_door(folder: Path) -> Iterator[Target]:
-    """The AWS on this machine: a page could make a stack, whose functions run with the user's rights."""
+    """Start an emulator, in which a web page could create stacks whose functions have the user's rights."""
     with running(folder) as door:
         asked = {"Action": "CreateStack", "StackName": "made-by-a-page", "TemplateBody": TEMPLATE}
 
@@ -128,7 +128,7 @@ def proxy(_folder: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def locust_page(folder: Path) -> Iterator[Target]:
-    """Locust's web page: a page could start load on an endpoint that bills, and read of a run that goes on."""
+    """Start Locust's web page, from which another page could start load on an endpoint that bills."""
     port = _free_port()
     with _stub_process() as called:
         command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--web-port", str(port)]
@@ -167,7 +167,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("host", ["127.0.0.1", EVIL])
 def test_every_way_reaches_a_server_that_looks_at_nothing(browser: Browser, site: Running, host: str) -> None:
-    """The attacks of these tests are real: all of them arrive where nothing is checked, so what follows can fail."""
+    """Each attack of these tests reaches a server without checks, so the following tests can fail."""
     with Running(Open) as unchecked:
         attack_from(browser, f"http://{host}:{site.server_port}/", _url(unchecked.server_port, "/x?a=1"), "a=1")
         gets = [path for method, path in unchecked.seen if (method, path) == ("GET", "/x?a=1")]
@@ -186,7 +186,7 @@ def test_another_site_makes_reads_and_runs_nothing(browser: Browser, site: Runni
 
 
 def test_a_name_that_was_pointed_here_makes_reads_and_runs_nothing(browser: Browser, target: Target) -> None:
-    """A rebound name has the port's own origin, so the browser shows the page every answer: none but refusals."""
+    """A page whose name was redirected to this machine gets only rejections from each port."""
     origin = f"http://{EVIL}:{target.port}"
     read = attack_from(browser, f"{origin}/", f"{origin}{target.path}", target.body)
     assert read
@@ -202,7 +202,7 @@ def test_an_address_that_sends_the_visitor_on_makes_nothing(browser: Browser, si
 
 
 def test_locusts_page_itself_works(browser: Browser, tmp_path: Path) -> None:
-    """Opened by its user, it is shown, and its own scripts may start a run."""
+    """Locust's page works for its user, and its own scripts can start a load test."""
     with locust_page(tmp_path) as page:
         browser.visit(_url(page.port, "/"))
         assert "Locust" in browser.evaluate("document.title")

@@ -1,4 +1,4 @@
-"""The time limit: work stops first, then undoing, then the answer goes out."""
+"""The time limit of the function: the work stops first, then the undoing, then the answer is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_work_stops_ten_seconds_before_the_end(context: type[Context]) -> None:
-    """Enough is kept back to undo and to answer; the message says what to do."""
+    """The work stops ten seconds before the end, which leaves time to undo and to answer."""
     clock = context(10)
     deadline = Deadline(clock)
     deadline.check()

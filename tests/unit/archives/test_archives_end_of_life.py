@@ -23,7 +23,7 @@ EIGHT_HOURS = {"Expires": "8h", "Minutes": "480"}
 
 @pytest.fixture
 def send(cloudformation: CloudFormation) -> Send:
-    """Hands an event to the handler and returns the one answer that it gave."""
+    """Send an event to the handler, and return its only answer."""
 
     def run(kind: str, **fields: Any) -> dict[str, Any]:
         cloudformation.answers.clear()
@@ -64,7 +64,7 @@ def test_update_of_the_same_length_keeps_the_moment(send: Send) -> None:
 
 
 def test_another_length_counts_anew(send: Send) -> None:
-    """The moment of another length is counted from the deploy that brings it."""
+    """A changed duration is counted from the time of the deploy that changed it."""
     answer = send(
         "Update",
         PhysicalResourceId="ends-2020-01-01T00:00:00",
@@ -82,7 +82,7 @@ def test_deletion_has_nothing_to_do(send: Send) -> None:
 
 @pytest.mark.parametrize("minutes", ["", "0", "-5", "eight"])
 def test_length_that_is_none_fails_with_its_reason(send: Send, minutes: str) -> None:
-    """A broken template is told by name, and the stack does not wait for an hour."""
+    """An invalid duration fails the resource at once with the name of the property."""
     answer = send("Create", ResourceProperties={"Minutes": minutes})
     assert answer["Status"] == "FAILED"
     assert "Minutes" in answer["Reason"]

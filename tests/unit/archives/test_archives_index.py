@@ -43,7 +43,7 @@ def test_create_publishes_and_tells_where(send: Send, cloudformation: CloudForma
 
 
 def test_life_of_a_stack(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """Create, add, change, clean up after the change, delete: a new id comes just with new content, nothing is left."""
+    """Create, add, change and delete events give a new id exactly for new content, and leave nothing."""
     event = cloudformation.event
     first = send(event("Create", A))["PhysicalResourceId"]
     assert send(event("Update", AB, old=A, PhysicalResourceId=first))["PhysicalResourceId"] == first
@@ -56,7 +56,7 @@ def test_life_of_a_stack(send: Send, cloudformation: CloudFormation, keys: Keys)
 
 
 def test_update_that_is_rolled_back(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """CloudFormation sends the old properties with the new id: the old id comes back, the new one can be deleted."""
+    """A rolled back update returns the old id, and the new one can be deleted."""
     event = cloudformation.event
     old = send(event("Create", A))["PhysicalResourceId"]
     before = keys()
@@ -67,7 +67,7 @@ def test_update_that_is_rolled_back(send: Send, cloudformation: CloudFormation, 
 
 
 def test_every_event_can_be_repeated(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """Lambda may deliver an event twice: the second answer equals the first, and so does the bucket."""
+    """A repeated event has the same answer and leaves the same bucket, because Lambda may repeat events."""
     created = cloudformation.event("Create", A)
     first = send(created)
     events = [
@@ -146,7 +146,7 @@ def test_bad_event_fails_with_its_reason(
 
 
 def test_failed_update_keeps_the_old_id(send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys) -> None:
-    """CloudFormation then rolls back to what is still whole."""
+    """A failed update answers with the old id, so CloudFormation rolls back to it."""
     old = send(cloudformation.event("Create", A))["PhysicalResourceId"]
     before = keys()
     spy.fail("put_object", 2)
@@ -190,7 +190,7 @@ def test_hanging_call_is_answered_for(
     context: type[Context],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A call that never returns does not keep the answer back; what it left is swept by the deletion that follows."""
+    """A call that never returns does not delay the answer, and the next Delete removes its objects."""
     hanging, release = threading.Event(), threading.Event()
 
     class Over(Deadline):
@@ -247,7 +247,7 @@ def test_answer_that_cannot_be_delivered_is_lambda_s_to_repeat(
 
 
 def test_throttling_is_waited_out(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function's own client tries again when S3 asks it to slow down."""
+    """The function's client retries if S3 throttles it."""
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     index.s3_client.cache_clear()
     client = index.s3_client()
@@ -273,7 +273,7 @@ class _Raw:
         self._body = body
 
     def stream(self) -> list[bytes]:
-        """The body in one piece."""
+        """Return the body at once."""
         return [self._body]
 
 
@@ -286,7 +286,7 @@ def test_one_client_serves_a_process(s3: S3Client) -> None:
 
 
 def test_folder_works_alone_as_in_lambda(tmp_path: Path) -> None:
-    """The very folder that is tested here is the function's code: it needs nothing else of cohost."""
+    """The folder cohost/archives works without the rest of cohost, as in Lambda."""
     source = Path(cohost.archives.__file__).parent
     shutil.copytree(source, tmp_path / "archives", ignore=shutil.ignore_patterns("__pycache__"))
     check = (

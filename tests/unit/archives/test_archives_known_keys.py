@@ -1,4 +1,4 @@
-"""The table of keys: what each takes, and which key a wrong one was meant to be."""
+"""The table of known keys: the allowed values of each, and the nearest key to a wrong one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cohost.archives.known_keys import KNOWN_KEYS, nearest
     ],
 )
 def test_nearest_key(wrong: str, right: str | None) -> None:
-    """A slip of the pen, a wrong case or a wrong prefix leads to the key meant; anything else to none."""
+    """A misspelt key, or one with a wrong case or prefix, leads to the known key."""
     assert nearest(wrong) == right
 
 

@@ -40,12 +40,12 @@ MODEL = {"model.safetensors": b"w", "config.json": CONFIG, "tokenizer.json": b"{
 
 
 def text(properties: Mapping[str, str]) -> bytes:
-    """Properties as a careless writer puts them down."""
+    """Return properties as a careless writer writes them."""
     return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
 
 
 def tarred(path: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> Path:
-    """A tar.gz of just these entries, whatever they are."""
+    """Return a tar.gz of exactly these entries."""
     with tarfile.open(path, "w:gz") as tar:
         for member, data in members:
             tar.addfile(member, io.BytesIO(data))
@@ -97,7 +97,7 @@ def test_own_archives_have_no_fault(tmp_path: Path) -> None:
 
 
 def test_names_with_leading_dot_are_the_root(codes: Callable[..., set[str]]) -> None:
-    """`tar -C folder .` writes `./serving.properties` and the folder itself, which is the same thing."""
+    """`./serving.properties`, which `tar -C folder .` writes, is a file at the root."""
     assert codes({"./serving.properties": text(GOOD)}, entry("./", kind=tarfile.DIRTYPE)) == set()
 
 
@@ -253,13 +253,13 @@ def test_zero_shot_needs_an_entailment_label(codes: Callable[..., set[str]]) -> 
 
 
 def test_nested_archive_is_checked_as_if_at_the_root(codes: Callable[..., set[str]], tmp_path: Path) -> None:
-    """A folder packed instead of its contents is named with the command that mends it, and its other faults too."""
+    """A packed folder is a fault with the command that fixes it, and its content is checked."""
     assert codes({"m/serving.properties": text({**GOOD, "engine": "python"})}) == {"nested", "unknown-engine"}
     assert any("-C m ." in fault.fix for fault in verify(tmp_path / "m.tar.gz"))
 
 
 def test_two_models_in_one_archive_are_refused(codes: Callable[..., set[str]]) -> None:
-    """An archive is one model."""
+    """An archive of two models is rejected."""
     assert codes({"a/serving.properties": text(GOOD), "b/serving.properties": text(GOOD)}) == {"nested"}
 
 
@@ -291,7 +291,7 @@ def test_member_that_does_not_belong(
 
 
 def test_properties_that_are_a_link_are_not_called_missing(codes: Callable[..., set[str]]) -> None:
-    """A link in the place of a file is one fault, not two."""
+    """A link instead of serving.properties is one fault, not two."""
     link = entry("serving.properties", kind=tarfile.SYMTYPE, target="x")
     assert codes({}, link, entry("model.py")) == {"link"}
 
@@ -349,7 +349,7 @@ def test_tar_cut_off_inside_an_intact_gzip_is_noticed(tmp_path: Path) -> None:
 
 
 def test_size_bomb_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small file that unpacks without end is refused, and its contents never lie in memory."""
+    """A small archive that unpacks without end is rejected with little memory."""
     monkeypatch.setattr(inventory, "PLAIN_BYTES", 4 * 1024 * 1024)
     path = tmp_path / "m.tar.gz"
     tarred(path, [entry("serving.properties", text(GOOD)), entry("zeros", b"\0" * 64 * 1024 * 1024)])
@@ -371,7 +371,7 @@ def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_huge_extended_header_is_not_read(tmp_path: Path) -> None:
-    """A header that claims gigabytes is refused before it is read."""
+    """A tar header that states gigabytes is rejected unread."""
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 2**33
     path = tmp_path / "m.tar.gz"
@@ -402,7 +402,7 @@ def test_damaged_tar_never_raises(tmp_path: Path, data: st.DataObject) -> None:
 
 
 def test_faults_are_plain_records() -> None:
-    """A fault can be printed as JSON, and is an error unless it says otherwise."""
+    """A fault can be printed as JSON, and is an error by default."""
     assert dataclasses.asdict(Fault("c", "m", "f")) == {"code": "c", "message": "m", "fix": "f", "severity": "error"}
 
 

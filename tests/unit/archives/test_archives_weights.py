@@ -1,4 +1,4 @@
-"""Archives whose weights lie in the weights bucket: its name is put in, and nothing is published without them."""
+"""Archives with weights in the weights bucket: its name is inserted, and no archive is published without them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def models(revision: Revision) -> dict[str, dict[str, str]]:
 
 
 def event(cloudformation: CloudFormation, kind: str, revision: Revision, **fields: Any) -> dict[str, Any]:
-    """An event with the weights bucket in its properties."""
+    """Return an event with the weights bucket in its properties."""
     made = cloudformation.event(kind, models(revision), **fields)
     for name in {"ResourceProperties", "OldResourceProperties"} & made.keys():
         made[name]["WeightsBucket"] = BUCKET
@@ -59,7 +59,7 @@ def text_of(s3: S3Client, key: str) -> str:
 
 
 def test_archive_names_the_bucket(send: Send, cloudformation: CloudFormation, s3: S3Client) -> None:
-    """The container is told a whole s3:// address, and the model beside it its Hub id."""
+    """The archive has a complete s3:// address, and a model from the Hub keeps its id."""
     push(s3, OLD)
     uri = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"].removeprefix("s3://models/")
     assert f"option.model_id=s3://{BUCKET}/weights/org/nli/{'a' * 40}/\n" in text_of(s3, f"{uri}nli.tar.gz")
@@ -69,7 +69,7 @@ def test_archive_names_the_bucket(send: Send, cloudformation: CloudFormation, s3
 def test_nothing_is_published_without_the_weights(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """A deploy before the push, or after half of one, ends at once, says what to run, and leaves nothing."""
+    """A deploy before a complete push fails at once with the command to run, and writes nothing."""
     push(s3)
     s3.put_object(Bucket=BUCKET, Key=f"{OLD.prefix}config.json", Body=b"{}")
     answer = send(event(cloudformation, "Create", OLD))
@@ -82,7 +82,7 @@ def test_nothing_is_published_without_the_weights(
 def test_update_without_the_new_weights_leaves_the_old_generation(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """The endpoint goes on serving what it serves."""
+    """An update without the new weights fails, and the old generation stays."""
     push(s3, OLD)
     first = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"]
     before = keys()
@@ -103,7 +103,7 @@ def test_new_revision_makes_a_new_generation(
 
 
 def test_rollback_does_not_ask_for_the_weights_again(send: Send, cloudformation: CloudFormation, s3: S3Client) -> None:
-    """The old archives are there, so going back to them needs no bucket: a rollback must not fail."""
+    """A rollback to stored archives does not check the weights bucket."""
     push(s3, OLD, NEW)
     first = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"]
     second = send(event(cloudformation, "Update", NEW, old=models(OLD), PhysicalResourceId=first))["PhysicalResourceId"]

@@ -1,4 +1,4 @@
-"""The comparison designs in the catalog: their defaults, and what is refused."""
+"""The comparison designs in the catalog: defaults and rejected settings."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ models: {m: {model_id: org/m, task: text-classification}}
 
 
 def loaded(folder: Path, expires: str, *, endpoint: str = "", rest: str = "") -> str | None:
-    """`expires` of a catalog file that states it so."""
+    """Return `expires` of a catalog file with this text."""
     path = folder / "catalog.yaml"
     path.write_text(CATALOG.replace("EXPIRES", expires).replace("REST", endpoint) + rest)
     return load_catalog(path).catalog.expires
@@ -42,7 +42,7 @@ def loaded(folder: Path, expires: str, *, endpoint: str = "", rest: str = "") ->
     ],
 )
 def test_end_is_a_moment_in_utc(tmp_path: Path, text: str, end: str) -> None:
-    """Lengths count from the start given; a day ends when it is over; YAML's own dates are read as they are written."""
+    """A duration counts from the given start, a day ends when it is over, and YAML dates are read as written."""
     stated = loaded(tmp_path, text)
     assert stated is not None
     assert read_expiry(stated).moment(NOON).isoformat() == end
@@ -63,7 +63,7 @@ def test_moment_that_yaml_reads_itself_keeps_its_zone(tmp_path: Path) -> None:
     ],
 )
 def test_what_says_no_end_is_refused(tmp_path: Path, text: str, code: str) -> None:
-    """A text that cannot be read, a length out of range, and a moment without its zone."""
+    """Unreadable text, a duration out of range, and a moment without a time zone are rejected."""
     with refused(code, "expires", kind=CatalogError):
         loaded(tmp_path, text)
 

@@ -29,7 +29,7 @@ VPC = {"vpc": "vpc-0a1b2c3d", "subnets": ["subnet-0a1b2c3d"], "security_groups":
 
 
 def catalog(*, models: dict[str, dict[str, Any]] | None = None, **rest: Any) -> Catalog:
-    """A catalog of one pinned model, with these keys."""
+    """Return a catalog of one pinned model with these keys."""
     return Catalog.model_validate({"endpoint": ENDPOINT, "models": models or {"nli": NLI}, **rest})
 
 
@@ -51,7 +51,7 @@ def test_weights_come_from_the_hub_unless_said_otherwise() -> None:
 
 
 def test_pushed_weights_are_an_address_with_the_revision_in_it() -> None:
-    """A new revision is a new address, so a review sees it and nothing is overwritten; no revision is left to fetch."""
+    """The address of pushed weights contains the revision, so `cdk diff` shows a new one."""
     entry = catalog(weights="s3").models["nli"]
     assert not entry.from_hub
     assert properties_of(entry)["option.model_id"] == f"s3://{{WeightsBucket}}/weights/org/nli/{REVISION}/"
@@ -66,7 +66,7 @@ def test_weights_in_the_archive_are_named_nowhere() -> None:
 
 
 def test_a_model_decides_for_itself() -> None:
-    """The catalog's word is for entries that say nothing; an address of the user's own stays what it is."""
+    """`weights` at a model overrides the setting of the catalog, and an own s3:// address stays."""
     made = catalog(
         weights="s3",
         models={
@@ -81,7 +81,7 @@ def test_a_model_decides_for_itself() -> None:
 
 
 def test_archive_needs_the_bucket() -> None:
-    """A packed archive names the bucket; without one none is packed."""
+    """Packing an archive of pushed weights without the name of the bucket is rejected."""
     entry = catalog(weights="s3").models["nli"]
     text = files_of(entry, parse_image(IMAGE), "bucket-of-ours")["serving.properties"].decode()
     assert f"option.model_id=s3://bucket-of-ours/weights/org/nli/{REVISION}/\n" in text
@@ -105,13 +105,13 @@ def test_what_cannot_work_is_refused(model: dict[str, Any], code: str) -> None:
 
 
 def test_gated_model_can_be_pushed() -> None:
-    """The token is used where the push runs, so no container needs it."""
+    """A gated model is accepted with `weights: s3`, because only the push needs the token."""
     assert catalog(weights="s3", models={"nli": NLI | {"gated": True}}).models["nli"].gated
 
 
 @pytest.mark.parametrize("source", ["secretsmanager:hub/token", "ssm:/hub/token"])
 def test_token_is_named_by_its_place(source: str) -> None:
-    """The catalog says where the token lies."""
+    """The catalog has the location of the token, and not the token."""
     assert catalog(hub_token=source).hub_token == source
 
 
@@ -133,7 +133,7 @@ def test_weights_bucket_is_a_name(name: str) -> None:
 
 
 def test_key_of_weights_belongs_to_a_bucket_of_the_users_own() -> None:
-    """The bucket of the weights' own stack is encrypted with storage.kms_key, so nothing would read the other one."""
+    """`weights_kms_key` is rejected without `weights_bucket`, because the stack's bucket has another key."""
     key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     with refused("setting-unused", "storage.weights_kms_key", kind=CatalogError):
         check_catalog(catalog(storage={"weights_kms_key": key}))
@@ -161,5 +161,5 @@ def test_network_is_taken_as_given() -> None:
     ],
 )
 def test_half_a_network_is_refused(network: dict[str, Any], code: str, field: str) -> None:
-    """SageMaker's limits hold, and what belongs together is asked for together."""
+    """Subnets without security groups, or the reverse, and numbers over SageMaker's limits are rejected."""
     assert fault(network=network) == (code, f"network{field}")

@@ -1,4 +1,4 @@
-"""`cohost expire` against services that are played: what it asks for, what it changes, what it says."""
+"""`cohost expire` with fake services: its requests, changes and output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MULTI_MODEL = {key: value for key, value in OUTPUTS.items() if key != "Inference
 
 
 class Services(Session):
-    """The services of a stack with an end; `gone` says that the endpoint was deleted."""
+    """The services of a stack with an expiry; `gone` means that the endpoint was deleted."""
 
     def __init__(self, end: dt.datetime, outputs: dict[str, str] = OUTPUTS, **facts: Any) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Services(Session):
         return self.schedules[Name]
 
     def update_schedule(self, *, GroupName: str, Name: str, **settings: Any) -> None:  # noqa: N803 - boto3's names
-        """EventBridge Scheduler: what an update leaves out is gone."""
+        """Update a schedule as Scheduler does: members that are left out are removed."""
         assert GroupName == "g"
         self._check("UpdateSchedule")
         self.schedules[Name] = settings
@@ -83,7 +83,7 @@ def later() -> dt.datetime:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, services: Services) -> Services:
-    """Let the command see these services."""
+    """Give the command these services."""
     monkeypatch.setattr(boto3, "Session", lambda: services)
     return services
 
@@ -132,7 +132,7 @@ def test_end_that_cannot_be_is_refused(text: str, code: str) -> None:
 
 
 def test_move_keeps_what_a_schedule_is(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """Target, window and description stay; each schedule keeps its distance from the end."""
+    """A moved schedule keeps target, window, description and its delay after the expiry."""
     services = play(monkeypatch, Services(later))
     before = dict(services.schedules["copies"])
     answer = json.loads(run("+1d", "--json").stdout)
@@ -158,7 +158,7 @@ def test_never_switches_every_schedule_off_and_back(monkeypatch: pytest.MonkeyPa
 def test_copies_that_were_taken_come_back_with_the_next_call(
     monkeypatch: pytest.MonkeyPatch, later: dt.datetime
 ) -> None:
-    """An endpoint at zero gets its own bounds and its scaling back, and no copy before somebody calls."""
+    """An expired scale-to-zero endpoint gets its bounds and scaling again, and a copy at the next call."""
     services = play(monkeypatch, Services(later - dt.timedelta(days=9)))
     services.minimum, services.maximum, services.suspended = 0, 0, True
     assert "has ended (AtZero)" in run().stdout

@@ -29,14 +29,14 @@ def blocks_of(*kinds: str) -> list[Block]:
 
 
 def test_every_block_says_who_holds_it_true() -> None:
-    """A block without a mark is one that nobody checks; the marks are explained in CONTRIBUTING.md."""
+    """Each code block has a mark, and CONTRIBUTING.md explains the marks."""
     wrong = [str(block) for block in all_blocks() if block.kind not in KINDS]
 
     assert not wrong, f"without a mark ({', '.join(KINDS)}) in the line above: {wrong}"
 
 
 def test_a_block_without_a_mark_is_found(tmp_path: Path) -> None:
-    """The reader of marks tells a marked block from an unmarked one, in lists too, and keeps a mark's name."""
+    """A code block without a mark is found, also in a list."""
     page = tmp_path / "page.md"
     page.write_text("<!-- run -->\n```\na\n```\n\n```\nb\n```\n- x\n  <!-- file f.yaml -->\n  ```yaml\n  c: 1\n  ```\n")
 
@@ -122,7 +122,7 @@ def put_into(name: str, fragment: dict[str, Any], folder: Path) -> Path:
 
 
 def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
-    """The check above can fail, at a wrong key and at a wrong value."""
+    """A fragment of a catalog with a wrong key or value is found."""
     with refused("key-unknown", "endpoint.instance_typo", kind=CatalogError):
         load_catalog(put_into("encoders.yaml", {"endpoint": {"instance_typo": "ml.g5.xlarge"}}, tmp_path))
     with refused("bounds-crossed", kind=CatalogError):
@@ -130,7 +130,7 @@ def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
 
 
 def test_readme_has_the_same_blocks_in_every_language() -> None:
-    """The commands are the same in both languages; tests/e2e runs those of the English page alone."""
+    """README in each language has the same code blocks; only the English ones are run."""
     english, korean = (
         [(block.kind, block.language, COMMENT.sub("", block.text)) for block in blocks(PROJECT / name)]
         for name in ("README.md", "README.ko.md")
@@ -139,7 +139,7 @@ def test_readme_has_the_same_blocks_in_every_language() -> None:
 
 
 def test_json_and_python_can_be_read() -> None:
-    """A body that a reader may send is JSON, and a reader's interpreter takes what a page shows of Python."""
+    """Each block of JSON or Python in a page can be parsed."""
     readers = {"json": json.loads, "python": lambda text: compile(text, "page", "exec")}
     for block in all_blocks():
         if block.language in readers:

@@ -30,7 +30,7 @@ def test_tables_of_the_catalog_are_as_the_models_say() -> None:
 
 
 def test_a_key_without_a_row_and_a_row_without_a_key_are_refused() -> None:
-    """A new key cannot be left undocumented, and a removed one cannot stay."""
+    """A key of the catalog without a row in its page, and a row without a key, are errors."""
     text = catalog_tables.PAGE.read_text(encoding="utf-8")
     row = next(line for line in text.splitlines(keepends=True) if line.startswith("| `copy_count` |"))
 
@@ -50,7 +50,7 @@ def test_every_error_has_a_code() -> None:
 
 
 def test_a_code_is_of_one_class_and_reads_as_one() -> None:
-    """A code tells a script what kind of fault it is: two to four words, and never of two classes."""
+    """An error code has two to four words and belongs to one class."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for text in error_texts.collect():
         # A field's fault becomes one of the faults of a CatalogError.
@@ -61,7 +61,7 @@ def test_a_code_is_of_one_class_and_reads_as_one() -> None:
 
 
 def test_texts_of_every_form_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of f-strings, one that is put together, and a field's fault are listed; one without a code is found."""
+    """Error texts in f-strings, joined texts and field faults are found, and one without a code is rejected."""
     (tmp_path / "cohost").mkdir()
     (tmp_path / "cohost" / "errors.py").write_text(
         "class CodedError(Exception): ...\n"

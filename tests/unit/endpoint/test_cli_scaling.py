@@ -1,4 +1,4 @@
-"""The commands of a scale-to-zero endpoint: what they print, what they refuse, and how they end."""
+"""The commands of a scale-to-zero endpoint: output, rejections and exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def text(result: Result) -> str:
 
 
 def test_sleep_says_what_wakes_it_and_that_no_instance_bills(session: Session) -> None:
-    """A person sees what was done and what it costs from then on."""
+    """`cohost sleep` prints what wakes the endpoint, and that no instance bills."""
     result = run("sleep")
 
     assert "lmi-cohost goes to sleep: copies 1 to 0." in text(result)
@@ -55,7 +55,7 @@ def test_sleep_says_what_wakes_it_and_that_no_instance_bills(session: Session) -
 
 
 def test_sleep_says_what_still_bills(session: Session) -> None:
-    """Instances that the endpoint keeps are told with their price and the key that lets them go."""
+    """`cohost sleep` prints the price of instances that stay, with the key that removes them."""
     session.minimum = session.deployed_minimum = 1
     session.managed = {"Status": "ENABLED", "MinInstanceCount": 1}
 
@@ -79,7 +79,7 @@ def test_instances_without_managed_scaling_stay(session: Session) -> None:
 
 @pytest.mark.usefixtures("session")
 def test_sleep_as_json_is_data() -> None:
-    """A script reads what was changed."""
+    """`cohost sleep --json` prints the changes."""
     data = json.loads(run("sleep", "--json").stdout)
 
     assert (data["copies_before"], data["copies"], data["instances_that_stay"]) == (1, 0, 0)
@@ -87,7 +87,7 @@ def test_sleep_as_json_is_data() -> None:
 
 
 def test_wake_waits_until_a_model_answers(session: Session) -> None:
-    """The command ends when calls succeed; the wait is told on stderr."""
+    """`cohost wake` ends when a call succeeds, and prints the wait on stderr."""
     session.desired = session.current = 0
 
     result = run("wake")
@@ -109,7 +109,7 @@ def test_wake_keeps_a_number_of_copies(session: Session) -> None:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bucket holds one archive of all models."""
+    """Return a bucket with one archive of all models."""
     archives = SimpleNamespace(models=lambda _: {"models": "bundle-0123456789abcdef"})
     monkeypatch.setattr("cohost.endpoint.status.ModelStore", lambda *_: archives)
 
@@ -127,7 +127,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_status_tells_what_a_call_would_meet(session: Session, state: dict[str, Any], words: str) -> None:
-    """Copies, bounds and, at zero, what wakes the endpoint; the bundle's content by its digest."""
+    """`cohost status` shows copies, bounds, the digest of the archive, and at zero the way to wake."""
     vars(session).update(state)
 
     printed = text(run("status"))
@@ -168,7 +168,7 @@ def test_multi_model_endpoints_are_refused(session: Session, command: str) -> No
 
 
 def test_push_is_refused_before_anything_is_sent(session: Session) -> None:
-    """A component's archive holds all models, so only a deploy adds one."""
+    """`cohost push` is rejected for a component before any request, because only a deploy adds a model."""
     with refused("topology-unfit", "cohost push", kind=RoutingError):
         run("push", "minilm", "--stack", "S", "--catalog", "model_configs/offline.yaml")
     assert session.changes == []

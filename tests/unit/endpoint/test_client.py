@@ -1,4 +1,4 @@
-"""The client: what is sent, what comes back, and what each failure is called."""
+"""The client: its requests, its results, and the class of each failure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NO_CAPACITY = (
 
 
 class Harness:
-    """A client whose services answer what a test tells them to; anything else that is sent fails the test.
+    """A client with fake services that answer as a test prepares; an unexpected request fails the test.
 
     Waiting takes no time: `pauses` holds how long it would have.
     """
@@ -67,7 +67,7 @@ class Harness:
         self.client = CohostClient(deployment, runtime=runtime, s3=s3, sagemaker=sagemaker, clock=clock)
 
     def answers(self, content: object, *, expected: dict[str, Any] | None = None) -> None:
-        """The next call answers 200 with this content, as JSON unless it is bytes."""
+        """Let the next call answer 200 with this content, as JSON unless it is bytes."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         response = {"Body": StreamingBody(io.BytesIO(data), len(data))}  # type: ignore[no-untyped-call]
         self.runtime.add_response("invoke_endpoint", response, expected)
@@ -78,11 +78,11 @@ class Harness:
         self.runtime.add_client_error("invoke_endpoint", code, message, status, modeled_fields=fields or None)
 
     def is_stopped(self, *, text: str = STOPPED, status: int = 400, code: str = "ModelError") -> None:
-        """The next call does not reach the model, because its process has ended; or something like it."""
+        """Let the next call get the error of a stopped process, or a similar one."""
         self.fails(code, 424, OriginalStatusCode=status, OriginalMessage=text, LogStreamArn="arn")
 
     def lists(self, *names: str) -> None:
-        """The next listing of the live generation shows these keys."""
+        """Let the next listing of the live generation return these keys."""
         keys = [{"Key": f"p/0123456789ab/{name}"} for name in names]
         self.s3.add_response("list_objects_v2", {"Contents": keys}, {"Bucket": "bucket", "Prefix": "p/0123456789ab/"})
 
@@ -91,7 +91,7 @@ class Harness:
         self.fails("ValidationError", 400, message=NO_CAPACITY)
 
     def has_copies(self, current: int, desired: int, status: str = "InService", **more: str) -> None:
-        """The next look at the component shows so many copies."""
+        """Let the next description of the component have this number of copies."""
         arn = "arn:aws:sagemaker:us-east-1:123456789012:"
         answer = {
             "InferenceComponentName": "lmi-cohost-models",
@@ -126,7 +126,7 @@ def component() -> Harness:
 
 
 def test_call_is_addressed_and_read(harness: Harness) -> None:
-    """A name, texts and parameters go out as the handler reads them; the JSON comes back as data."""
+    """A call sends name, texts and parameters in the handler's form, and returns the parsed JSON."""
     harness.answers(
         [{"label": "entailment", "score": 0.9}],
         expected={
@@ -158,7 +158,7 @@ def test_empty_inputs_are_not_sent(harness: Harness, inputs: object) -> None:
 
 
 def test_body_over_the_service_s_limit_is_not_sent(harness: Harness) -> None:
-    """The limit is told with both sizes and the way out."""
+    """A body over the limit is rejected with both sizes and the fix."""
     with refused("body-too-large", kind=InvocationError) as caught:
         harness.client.invoke("nli", "x" * MAX_BODY_BYTES)
     assert str(MAX_BODY_BYTES) in caught.value.allowed
@@ -173,7 +173,7 @@ def test_unknown_model_is_not_called(harness: Harness) -> None:
 
 
 def test_model_pushed_since_the_deploy_is_found(harness: Harness) -> None:
-    """A pushed model answers by its name at once, and S3 is asked for it only once."""
+    """A pushed model answers by its name at once, and S3 is listed only once."""
     harness.lists("nli.tar.gz", "new.tar.gz")
     harness.answers([1], expected={"TargetModel": "new.tar.gz", **_any("EndpointName Body ContentType Accept")})
     harness.answers([2])
@@ -183,7 +183,7 @@ def test_model_pushed_since_the_deploy_is_found(harness: Harness) -> None:
 
 
 def test_caller_who_may_not_list_still_hears_the_known_names(harness: Harness) -> None:
-    """The right to invoke is enough to use the client."""
+    """A caller without the right to list the bucket gets the names of the outputs in the error."""
     harness.s3.add_client_error("list_objects_v2", "AccessDenied", "no", 403)
 
     with refused("model-not-deployed", "model", kind=RoutingError):
@@ -191,7 +191,7 @@ def test_caller_who_may_not_list_still_hears_the_known_names(harness: Harness) -
 
 
 def test_loading_model_is_asked_again(harness: Harness) -> None:
-    """A first call of a big model answers 429 for a while; the client waits for it."""
+    """A call of a loading model, which gets 429, is repeated until the model answers."""
     harness.fails("ModelNotReadyException", 429)
     harness.fails("ModelNotReadyException", 429)
     harness.answers([1])
@@ -333,7 +333,7 @@ def test_a_call_that_nobody_heard_is_made_again(component: Harness) -> None:
 
 
 def test_who_may_not_look_calls_now_and_then(component: Harness) -> None:
-    """The right to invoke is enough to wait; a call a minute shows when it is up."""
+    """A caller without the right to describe the component waits by one call per minute."""
     component.is_at_zero()
     for _ in range(8):
         component.sagemaker.add_client_error("describe_inference_component", "AccessDeniedException", "no", 400)
@@ -345,7 +345,7 @@ def test_who_may_not_look_calls_now_and_then(component: Harness) -> None:
 
 
 def test_waking_has_a_limit(component: Harness) -> None:
-    """The error is the typed one, and says that it was waited for."""
+    """A wait for a copy ends at its limit with the typed error and the waiting time."""
     component.is_at_zero()
     for _ in range(4):
         component.has_copies(0, 1, "Updating")
@@ -377,7 +377,7 @@ def test_a_component_that_has_failed_is_not_waited_for(component: Harness) -> No
     ],
 )
 def test_waking_repeats_no_other_fault(component: Harness, code: str, status: int, message: str) -> None:
-    """A 400 that is not about capacity, or a model that says so itself, goes to the caller at once."""
+    """A 400 that is not about capacity, or comes from a model, is raised at once."""
     component.fails(code, status, message=message)
 
     with pytest.raises(InvocationError) as caught:
@@ -398,7 +398,7 @@ BATCHED = dataclasses.replace(DEPLOYMENT, handlers={"nli": "batched", "mini": "s
 
 
 def test_model_that_is_restarted_is_asked_again() -> None:
-    """While the server starts a batched model's process again it answers 400; the caller gets the model's answer."""
+    """A call that gets 400 during the restart of a batched model is repeated until the model answers."""
     harness = Harness(BATCHED)
     for _ in range(8):
         harness.is_stopped()
@@ -426,7 +426,7 @@ def test_restart_is_waited_for_two_minutes() -> None:
     ("deployment", "whose"), [(BATCHED, "the process of handler stock"), (DEPLOYMENT, "its process")]
 )
 def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deployment, whose: str) -> None:
-    """A stock model, and one of which the outputs say nothing, may have another worker; the error says what it is."""
+    """A call of a stopped stock model is repeated for a short time only, and its error names the state."""
     harness = Harness(deployment)
     for _ in range(6):
         harness.is_stopped()
@@ -441,7 +441,7 @@ def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deploym
 
 
 def test_way_back_is_the_topology_s() -> None:
-    """A component is ended and started by commands; a multi-model endpoint loads anew what changes its address."""
+    """The fix for a dead model depends on the topology: sleep and wake, or a changed address."""
     for deployment, way in ((DEPLOYMENT, "run `cdk deploy S`"), (COMPONENT, "run `cohost sleep` and `cohost wake`")):
         harness = Harness(deployment)
         harness.is_stopped()
@@ -451,7 +451,7 @@ def test_way_back_is_the_topology_s() -> None:
 
 
 def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
-    """A model that is dead for ever costs each further call one request and no wait; an answer ends that."""
+    """After a wait without success each further call is one request without a wait, until one is answered."""
     harness = Harness(BATCHED)
     for _ in range(7):
         harness.is_stopped()
@@ -469,7 +469,7 @@ def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
 
 
 def test_longer_limit_waits_again() -> None:
-    """A caller that says how long to wait is not bound by what others waited in vain."""
+    """A call with its own time limit waits even if earlier calls waited without success."""
     harness = Harness(BATCHED)
     for _ in range(3):
         harness.is_stopped()
@@ -505,7 +505,7 @@ def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
 
 
 def test_the_service_s_own_refusal_is_not_repeated() -> None:
-    """The text counts where a model's container says it, behind ModelError."""
+    """The text of a stopped process leads to a retry only in an error of the model's container."""
     harness = Harness(BATCHED)
     harness.fails("ValidationError", 400, message=STOPPED)
 

@@ -11,7 +11,7 @@ from cohost.catalog.serving import instance_bounds, instances_for
 
 
 def bounds(scaling: dict[str, Any] | None = None, **endpoint: Any) -> tuple[int, int]:
-    """The bounds of a catalog with these settings."""
+    """Return the bounds of a catalog with these settings."""
     base = {"name": "e", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
     data: dict[str, Any] = {
         "endpoint": base | endpoint,
@@ -26,7 +26,7 @@ def test_without_scaling_the_number_is_fixed() -> None:
 
 
 def test_multi_model_scales_instances() -> None:
-    """The bounds are instances as they stand, the schedule counted in."""
+    """The bounds of a multi-model catalog are instances, including those of its schedule."""
     schedule = [{"name": "day", "cron": "rate(1 day)", "max": 6}]
     assert bounds({"min": 1, "max": 4, "schedule": schedule}) == (1, 6)
 

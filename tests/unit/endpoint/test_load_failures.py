@@ -41,7 +41,7 @@ NOTHING = "Failed to initialize model: invoke handler failure"
 
 
 def read(text: str, *names: str) -> tuple[LoadFailure, ...]:
-    """The failures that a log tells of."""
+    """Return the failures in a log."""
     reader = LogReader(names=names)
     for line in text.splitlines():
         reader.feed(line)
@@ -61,7 +61,7 @@ def test_the_answer_is_the_reason_where_it_holds_one() -> None:
 
 
 def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker() -> None:
-    """The server says no more than that there was a failure; another model's error is not taken for it."""
+    """The reason of a failed load is the last error of the model's own worker in the log."""
     log = (
         TRACEBACK.format(model="xlmr_large", reason="no such file")
         + TRACEBACK.format(model="mini", reason="of a request")
@@ -73,7 +73,7 @@ def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker()
 
 
 def test_a_log_without_a_reason_names_the_model_all_the_same() -> None:
-    """The server's metric is enough to know which one it was."""
+    """A log without a reason still names the model, by the server's metric."""
     assert read("server_metric - ModelLoadingError.Count:1|#Model:a_b") == (
         LoadFailure(model="a_b", reason="the log has no reason"),
     )
@@ -110,7 +110,7 @@ def test_a_model_that_is_loaded_later_is_no_failure_any_more(good: str) -> None:
 
 
 class Logs:
-    """CloudWatch Logs with one group, whose events come in pages of one."""
+    """A fake CloudWatch Logs with one group, whose events come in pages of one."""
 
     def __init__(self, *messages: str) -> None:
         self.messages = list(messages)
@@ -128,7 +128,7 @@ class Logs:
 
 
 def test_a_watch_reads_each_event_once_and_leaves_out_what_it_cannot_read() -> None:
-    """A group that is not there yet, or is gone, is no fault; from one look to the next nothing counts twice."""
+    """A watch returns each event once, and ignores a missing log group."""
     logs: Any = Logs("a", "x sagemaker mini.tar.gz was not loaded: no memory")
     watch = LogWatch(logs, ["mini"], since_ms=7)
     watch.look(["gone", "there"])
@@ -140,7 +140,7 @@ def test_a_watch_reads_each_event_once_and_leaves_out_what_it_cannot_read() -> N
 
 
 def test_a_file_is_read_from_its_end_and_none_is_an_empty_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of days costs no more than its last part."""
+    """Only the last part of a log file is read, and a missing file is an empty log."""
     file = tmp_path / "container.log"
     file.write_text(
         "x sagemaker old.tar.gz was not loaded: no memory\n" + 100 * "-" + "\nx sagemaker new was not loaded: b\n"
@@ -202,7 +202,7 @@ def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:
 
 
 class Session:
-    """A session whose clients are all one fake."""
+    """A session whose clients are all the same fake."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs

@@ -47,7 +47,7 @@ def test_below_the_threshold_a_step_ends_at_its_upper_bound(difference: float, e
 def test_percentages_are_rounded_as_the_service_does(
     current: int, percent: int, least: int | None, expected: int
 ) -> None:
-    """Towards zero, but to a whole one where less would be left; then the smallest change."""
+    """A percentage is rounded towards zero, but at least to one, and then to the smallest change."""
     configuration = {
         "AdjustmentType": "PercentChangeInCapacity",
         "MinAdjustmentMagnitude": least,
@@ -77,7 +77,7 @@ def test_in_the_cooldown_only_a_larger_scale_out_adds_more() -> None:
 
 
 def test_a_scale_out_within_a_cooldown_counts_from_the_first_one() -> None:
-    """1 to 3 to 5: the load that asked for five asks for nothing more, and not for five times as much as three had."""
+    """During a scale-out cooldown a load that requested five copies requests no more."""
     cooldowns = Cooldowns()
     cooldowns.begin_out(1, 0.0, 60.0)
     cooldowns.begin_out(3, 30.0, 90.0)
@@ -85,7 +85,7 @@ def test_a_scale_out_within_a_cooldown_counts_from_the_first_one() -> None:
 
 
 def test_growth_ends_the_scale_in_cooldown() -> None:
-    """While it lasts nothing shrinks, but it may grow."""
+    """During a scale-in cooldown capacity may grow, which ends the cooldown."""
     cooldowns = Cooldowns(in_until=300.0)
     assert cooldowns.allowed(4, 299.0, lambda _: 2) is None
     assert cooldowns.allowed(4, 299.0, lambda _: 5) == 5

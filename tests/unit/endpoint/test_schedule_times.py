@@ -47,7 +47,7 @@ def _seconds(text: str) -> float:
     ],
 )
 def test_the_next_time_follows_the_expression(expression: str, after: str, expected: str | None) -> None:
-    """Fields, names, ranges, steps, L, W and #; rates from their start; and what never comes again."""
+    """The next time is correct for fields, names, ranges, steps, L, W and #, for rates, and for expired ones."""
     assert due(expression, after) == expected
 
 

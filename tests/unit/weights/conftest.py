@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
-    """A client of an S3 in memory that holds one empty bucket."""
+    """Return a client of an in-memory S3 that has one empty bucket."""
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HF_TOKEN", "COHOST_HUB"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

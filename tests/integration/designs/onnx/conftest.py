@@ -20,7 +20,7 @@ def _quiet_imports() -> None:
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
-    """The exports, all in one folder."""
+    """Return the exports, all in one folder."""
     return Exports(tmp_path_factory.mktemp("onnx"))
 
 

@@ -1,4 +1,4 @@
-"""Tiny models to export: by translator and by handler, in both precisions."""
+"""Exports of tiny models: with the translator and with the handler, in fp32 and int8."""
 
 from __future__ import annotations
 

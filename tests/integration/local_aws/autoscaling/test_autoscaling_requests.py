@@ -44,7 +44,7 @@ def tracking(metric: str = "SageMakerInferenceComponentInvocationsPerCopy") -> d
 def test_a_target_is_described_and_its_bounds_hold(
     scaling: Any, component: Callable[[], Any], wait: Callable[..., None]
 ) -> None:
-    """New bounds change the copies at once and what is left out stays; the activity tells why."""
+    """New bounds of a target change the copies at once; the activity has the reason."""
     arn = scaling.register_scalable_target(**COMPONENT, MinCapacity=2, Tags={"a": "b"})["ScalableTargetARN"]
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
     assert (target["MinCapacity"], target["MaxCapacity"], target["ScalableTargetARN"]) == (2, 4, arn)
@@ -105,7 +105,7 @@ def test_a_scaled_variant_keeps_its_instance_type_and_ends_with_its_endpoint(
 
 
 def test_a_tracking_policy_has_two_alarms_that_live_and_die_with_it(scaling: Any, clients: Clients) -> None:
-    """Named as the service names them; put anew they are made anew, and the policy keeps its ARN."""
+    """A tracking policy creates and deletes two alarms with the service's names."""
     first = scaling.put_scaling_policy(**COMPONENT, **tracking())
     second = scaling.put_scaling_policy(**COMPONENT, **tracking())
     assert first["PolicyARN"] == second["PolicyARN"]
@@ -141,7 +141,7 @@ def test_descriptions_are_filtered_and_paged(scaling: Any) -> None:
 
 
 def test_scheduled_actions_are_kept_changed_and_deleted(scaling: Any) -> None:
-    """An update leaves what it does not name; the time zone counts."""
+    """Scheduled actions are stored with time zone, changed in place, and deleted."""
     action = {**COMPONENT, "ScheduledActionName": "night"}
     bounds = {"MinCapacity": 0, "MaxCapacity": 1}
     scaling.put_scheduled_action(

@@ -1,4 +1,4 @@
-"""CloudWatch at the front door: what is put is evaluated, whatever form it is sent in."""
+"""CloudWatch at the front door: values of any form are evaluated by alarms."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def put_alarm(clients: Clients, name: str, **more: Any) -> None:
 def test_values_put_by_others_set_alarms_off(
     clients: Clients, datum: dict[str, Any], wait: Callable[..., None]
 ) -> None:
-    """Single values, lists with counts, statistic sets, of either resolution; told by a topic."""
+    """Single values, lists and statistic sets of either resolution set off an alarm, which a topic reports."""
     name = "-".join(datum)
     topic, queue = clients.get("sns").create_topic(Name=name)["TopicArn"], clients.get("sqs")
     url = queue.create_queue(QueueName=name)["QueueUrl"]
@@ -69,7 +69,7 @@ def test_values_put_by_others_set_alarms_off(
 
 
 def test_large_requests_are_packed_and_still_read(clients: Clients, wait: Callable[..., None]) -> None:
-    """Botocore compresses what is longer than 10 KiB."""
+    """A request over 10 KiB, which botocore compresses, is read."""
     put_alarm(clients, "packed")
     data = [
         {"MetricName": "packed", "Value": 2.0, "Dimensions": [{"Name": "n", "Value": f"{i:0200}"}]} for i in range(99)

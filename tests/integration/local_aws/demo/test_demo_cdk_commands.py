@@ -1,4 +1,4 @@
-"""Commands of cdk: the environment and arguments that they get, and the message of one that fails."""
+"""Commands of cdk: their environment and arguments, and the error of a failed one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fake_cdk(project: Path, script: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project folder in which a test decides what `cdk` is."""
+    """Return a project folder with a fake cdk."""
     monkeypatch.setattr(cdk_module, "PROJECT", tmp_path)
     return tmp_path
 
@@ -60,7 +60,7 @@ def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_catalog_and_output_folder_reach_the_app(project: Path) -> None:
-    """The catalog that is asked for is the one that is deployed, and nothing is written into the checkout."""
+    """The app gets the requested catalog, and writes no file into the checkout."""
     fake_cdk(project, 'echo "$@"')
 
     text = Cdk(environment={}, out=project / "out").diff(project / "c.yaml")

@@ -1,4 +1,4 @@
-"""The docker engine's checks and its end, which run docker and nvidia-smi."""
+"""The checks and the end of the docker engine, which run docker and nvidia-smi."""
 
 from __future__ import annotations
 

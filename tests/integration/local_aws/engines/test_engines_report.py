@@ -74,7 +74,7 @@ def test_processes_of_a_container(programs: Programs) -> None:
 
 
 def test_processes_of_this_machine() -> None:
-    """A process with its children; what has ended is no process."""
+    """The processes of a server are the process and its children, without ended ones."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = {process.pid: process for process in processes_below(os.getpid(), {child.pid: "minilm"}, None)}
         assert found[child.pid].role == "worker of minilm"
@@ -114,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[dict[str, tuple[int, str]]], str]]:
-    """A server with these answers, and its address."""
+    """Start a server with these answers, and return its address."""
     started = []
 
     def start(answers: dict[str, tuple[int, str]]) -> str:
@@ -138,7 +138,7 @@ def _model(status: str) -> tuple[int, str]:
 
 
 def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
-    """Workers that run, requests that wait, and what is not ready makes the report one that does not fit."""
+    """The report lists models of all pages with workers and queue, and fails if one is not ready."""
     assert programs.calls == []
     answers = {
         "/models?limit=100": (200, '{"nextPageToken":"1","models":[{"modelName":"a","status":"READY"}]}'),
@@ -159,7 +159,7 @@ def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[
 def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str], tmp_path: Path
 ) -> None:
-    """SageMaker names models in its containers by sums that nobody knows; its log says what did not load, and why."""
+    """The report has the catalog's names of models, and the reason from the log for each that did not load."""
     assert programs.calls == []
     counters = f'cohost_worker_resident_bytes{{Model="0a1b",pid="{os.getpid()}"}} 5\n'
     answers = {
@@ -192,7 +192,7 @@ STOPPED = '{"code": 400, "type": "TranslateException", "message": "Backend Pytho
 def test_model_whose_process_has_ended_is_named(
     serve: Callable[[dict[str, tuple[int, str]]], str], answer: tuple[int, str], faults: int
 ) -> None:
-    """The server calls it READY for ever; only a call shows it. A model that refuses the text is there to do so."""
+    """The report calls each ready model, because only a call shows that its process has ended."""
     answers = {
         "/models?limit=100": (200, '{"models":[{"modelName":"a b","status":"READY"}]}'),
         "/models/a b": _model("READY"),

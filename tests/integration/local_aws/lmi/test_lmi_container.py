@@ -1,4 +1,4 @@
-"""A running container: real weights, real workers, and what happens when processes die."""
+"""A running container with real weights and workers, and the deaths of its processes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ asyncio.run(main())
 
 
 def _gone(pid: int) -> bool:
-    """Return True if a process has ended; one that waits to be reaped has."""
+    """Return True if a process has ended, even if its parent has not waited for it."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -80,7 +80,7 @@ def _gone(pid: int) -> bool:
 
 
 def test_embeddings_equal_transformers_own(served: Served) -> None:
-    """all-MiniLM-L6-v2 as feature-extraction answers what transformers' own pipeline answers, to 1e-4."""
+    """all-MiniLM-L6-v2 as feature-extraction answers as transformers' pipeline, to 1e-4."""
     from transformers import pipeline  # takes seconds
 
     option = f"option.model_id={MINILM}\noption.task=feature-extraction\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
@@ -97,7 +97,7 @@ def test_embeddings_equal_transformers_own(served: Served) -> None:
 
 
 def test_concurrent_answers_are_not_mixed_up(served: Served) -> None:
-    """400 requests over 32 connections to two workers: each answer is its own request's."""
+    """Each of 400 requests over 32 connections to two workers gets its own answer."""
 
     async def one(number: int) -> bool:
         return bool((await served.invoke("echo", {"n": number})).json()["echo"] == {"n": number})
@@ -148,7 +148,7 @@ def test_batches_are_counted_at_a_path_of_our_own(served: Served) -> None:
 
 
 def test_a_worker_killed_in_a_request_fails_its_model_alone(served: Served, tmp_path: Path) -> None:
-    """Recorded (25): its request is 503 and its model FAILED until it is loaded again; others lose no call."""
+    """A worker killed in a request gives 503 and a FAILED model, and other models lose no call (recorded: 25)."""
     assert served.load("doomed", ONE_WORKER, ECHO).status_code == 200
     mark = tmp_path / "mark"
 
@@ -261,7 +261,7 @@ def test_a_handler_finds_the_server_as_it_finds_the_real_one(served: Served) -> 
 
 
 def test_a_restarted_process_has_the_place_of_the_one_before(served: Served) -> None:
-    """The remedy for leaked processes tells a restart by the same --sock-name; its other half is the list of models."""
+    """A restarted process has the --sock-name of its predecessor, by which the handler recognises a restart."""
     lines = f"option.async_mode=true\noption.entryPoint=model.py\nretry_threshold=5\n{ONE_WORKER}"
     assert served.load("again", lines, ASYNC_PLACE).status_code == 200
     first = served.run(served.invoke("again", {})).json()
@@ -292,7 +292,7 @@ def test_the_budget_refuses_a_model_that_does_not_fit(served: Served) -> None:
 
 
 def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:
-    """Unloading frees the memory: the process is gone."""
+    """Unloading a model ends its worker process."""
     served.load("short", "cpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO)
     pid = served.run(served.invoke("short", {})).json()["pid"]
     served.run(served.client.delete("/models/short"))
@@ -359,7 +359,7 @@ def test_a_container_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    """SIGTERM and Ctrl-C end the container with its workers, and its unpacked files are removed."""
+    """SIGTERM and Ctrl-C end the container with its workers, and delete its unpacked files."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     ready = tmp_path / "ready.json"
     command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(tmp_path / "none")]
@@ -404,7 +404,7 @@ def test_worker_processes_import_no_http_server() -> None:
 
 
 def test_every_worker_process_that_runs_is_listed(served: Served) -> None:
-    """`/_cohost/workers` names each process with the folder of its model, and drops it once it has ended."""
+    """`/_cohost/workers` lists each running worker process with the folder of its model."""
     assert served.load("counted", "cpu.minWorkers=2\ncpu.maxWorkers=2\n", ECHO).status_code == 200
     pids = _processes_of(served, "counted")
     assert len(pids) == 2

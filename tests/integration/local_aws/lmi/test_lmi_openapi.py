@@ -1,4 +1,4 @@
-"""The contract as a file (local_aws/lmi/openapi.yaml): every recording fits it, and every answer to random requests."""
+"""The contract local_aws/lmi/openapi.yaml: every recording fits it, and so do answers to random requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_contract_is_valid_openapi_and_has_our_own_route() -> None:
 
 
 def test_every_recording_fits_the_contract() -> None:
-    """The real server's answers, but for the one that is an exception of its own."""
+    """The real server's answers fit the contract, except for one known exception."""
     found, seen = [], 0
     for file in sorted(VECTORS.glob("[0-9]*.json")):
         for vector in json.loads(file.read_text()).get("vectors", []):
@@ -85,7 +85,7 @@ def test_every_recording_fits_the_contract() -> None:
 
 @pytest.fixture(scope="module")
 def fuzzed(served: Served) -> Iterator[Served]:
-    """The shared container with two models of these tests' own: a custom handler, and a stock one."""
+    """Return the shared container with a custom and a stock handler for these tests."""
     handler = "from djl_python import Output\n\ndef handle(inputs):\n    return Output().add_as_json({})\n"
     assert served.load("fuzzed", ONE_WORKER, handler).status_code == 200
     option = "option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"

@@ -1,4 +1,4 @@
-"""The checks of the replays can fail: on what is not listed, on a pin that does not hold, on processes mixed up."""
+"""The checks of the replays find unlisted differences, wrong pins and mixed-up processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIN = Instead("why", 503, '{"message": "...is not ready"}')
 def test_what_is_not_as_listed_is_found(
     found: dict[int, list[str]], pins: dict[int, list[str]], wrong: dict[int, list[str]]
 ) -> None:
-    """An unlisted difference, a listed one that is none, and one that is another than it is pinned to be."""
+    """An unlisted difference, a missing listed one, and one that is not as pinned are found."""
     assert unlisted(found, pins, [2]) == wrong
 
 
@@ -58,7 +58,7 @@ def test_a_success_where_the_real_server_refused_is_a_missed_goal(
 
 
 def test_sums_count_answers_and_other_steps_apart() -> None:
-    """Step 2 is no answer; what differs on purpose is counted by its reason, and may be no more than a share."""
+    """Only answers are counted, and deliberate differences by reason up to the allowed share."""
     tally = _tally(PIN, 404)
     assert (tally.equal, tally.deliberate, tally.other_steps, tally.compared) == (1, {"why": 1}, 1, 2)
     assert "1 because why" in tally.lines("set")[1]
@@ -88,7 +88,7 @@ def test_a_label_stays_with_its_process() -> None:
 
 
 def test_every_pin_names_a_step_that_was_recorded() -> None:
-    """A pin of a step that is not there would never be held against anything."""
+    """Each pinned answer belongs to a recorded step."""
     for file, pins in LIFECYCLE_DELIBERATE.items():
         steps = {index for sequence in sequences(file) for index in sequence.steps}
         assert pins.keys() <= steps

@@ -1,4 +1,4 @@
-"""Schedules as boto3 creates and updates them at the front door: bad ones are rejected before they are kept."""
+"""Schedules that boto3 creates and updates at the front door: invalid ones are rejected and not stored."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scheduler(door: FrontDoor) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("change", "text"), BAD)
 def test_bad_schedule_is_not_created(scheduler: Any, change: dict[str, Any], text: str) -> None:
-    """ValidationException names what is wrong, as on the service, and nothing is kept."""
+    """An invalid schedule gets Scheduler's ValidationException with the field, and is not stored."""
     with faulted("ValidationException", 400, text):
         scheduler.create_schedule(Name="s", **{**GOOD, **change})
     assert scheduler.list_schedules()["Schedules"] == []
@@ -75,7 +75,7 @@ def test_good_schedule_is_created_and_updated(scheduler: Any) -> None:
 
 
 def test_stack_reports_what_the_service_rejects(door: FrontDoor) -> None:
-    """The failed resource's reason is the service's text, with its type."""
+    """A stack with an invalid schedule fails with Scheduler's message as the resource's reason."""
     schedule = {"Type": "AWS::Scheduler::Schedule", "Properties": {**GOOD, "ScheduleExpression": "every day"}}
     cloudformation = door.client("cloudformation")
     cloudformation.create_stack(StackName="s", TemplateBody=json.dumps({"Resources": {"Night": schedule}}))

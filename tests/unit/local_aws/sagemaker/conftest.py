@@ -60,7 +60,7 @@ def cloud(make_cloud: Callable[..., Cloud]) -> Cloud:
 
 @pytest.fixture
 def wait() -> Callable[..., None]:
-    """Waits until a condition holds."""
+    """Wait until a condition holds."""
     return wait_for
 
 
