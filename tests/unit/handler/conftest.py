@@ -36,7 +36,7 @@ def _torch_prepared() -> None:
 
 @pytest.fixture(autouse=True)
 def _every_way_is_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Models this small take times that are noise: here packing beats padding, and compiling both.
+    """Give models of tests fixed speeds, because the times of such small models are noise.
 
     Markers of trials are a test's own.
     """

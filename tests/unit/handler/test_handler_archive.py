@@ -1,4 +1,4 @@
-"""The handler as it travels: plain files in one folder, imported by the server under a name of its own choosing."""
+"""The handler as packed: plain files in one folder, imported by the server under a name of its choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled model: the same answers, few compilations, and none where there is no compiler."""
+"""A compiled model: equal answers, few compilations, and no compilation without a compiler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = (16, 32, 40)
 
 
 class Backend:
-    """A compiler that counts its programs and runs them as they are; torch's own takes seconds for each."""
+    """A fake compiler that counts programs and runs them uncompiled, because torch's takes seconds for each."""
 
     def __init__(self, fail_after: int = 1000) -> None:
         self.programs = 0
@@ -44,7 +44,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> Backend:
-    """Compiles with it."""
+    """Compile with this backend."""
     torch.compiler.reset()
     monkeypatch.setattr(cohost_trials, "CompiledModel", lambda model, limit: CompiledModel(model, limit, backend))
     return backend
@@ -93,7 +93,7 @@ def test_batches_are_filled_up_to_a_bucket(backend: Backend) -> None:  # noqa: A
 
 
 def test_buckets_double_up_to_the_limit() -> None:
-    """The limit is one of them, whatever it is."""
+    """Bucket lengths double up to the limit, which is the last bucket."""
     for limit, lengths in ((40, LENGTHS), (64, (16, 32, 64)), (10, (10,))):
         assert CompiledModel(None, limit).lengths == lengths
 
@@ -111,7 +111,7 @@ def test_without_a_compiler_the_model_runs_as_it_is(
 def test_a_compiler_that_fails_later_fails_no_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A shape that cannot be compiled is run as it is, and so are all others from then on."""
+    """If a shape cannot be compiled, it and all later shapes run uncompiled."""
     backend = use(monkeypatch, Backend(fail_after=3))
     assert served(options(compile="true"), crowd) == pytest.approx(served(options(packing="false"), crowd), abs=1e-5)
     assert backend.programs == 4

@@ -1,4 +1,4 @@
-"""The GPU memory of one process among several: a limit by the plan, and what goes back when nothing runs."""
+"""The GPU memory of one of several processes: a limit by the plan, and memory that is returned when idle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTEXT = 443
 
 
 class FakeCard:
-    """A card of 10,000 MiB: what this process has reserved of it, what it was limited to, how often it gave back."""
+    """A GPU of 10,000 MiB, with its reserved memory, limit, and number of returns."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reserved_mib: int) -> None:
         self.reserved_mib = reserved_mib

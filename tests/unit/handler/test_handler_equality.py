@@ -1,4 +1,4 @@
-"""Answers do not depend on what a request was batched with: they are those of transformers, one text at a time."""
+"""Answers do not depend on the batch: they are transformers' answers to single texts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LIMIT = 512
 
 
 def text(rng: random.Random) -> str:
-    """A text of 1 to 600 tokens or so, most of them short, in a mixture of scripts."""
+    """Return a text of 1 to some 600 tokens in several scripts, most of them short."""
     size = rng.choice([rng.randint(1, 12), rng.randint(1, 12), rng.randint(13, 80), rng.randint(81, 600)])
     return " ".join(rng.choice(WORDS) for _ in range(size))
 
 
 def classification(rng: random.Random) -> dict[str, Any]:
-    """A call for text-classification: a text, a pair, or a list of both, with any parameters."""
+    """Return a call for text-classification with any texts, pairs and parameters."""
 
     def one() -> Any:
         return text(rng) if rng.random() < 0.6 else {"text": text(rng), "text_pair": text(rng)}
@@ -53,7 +53,7 @@ def classification(rng: random.Random) -> dict[str, Any]:
 
 
 def zero_shot(rng: random.Random) -> dict[str, Any]:
-    """A call for zero-shot-classification with labels, template and multi_label of its own."""
+    """Return a call for zero-shot-classification with labels, template and multi_label."""
     labels = list(dict.fromkeys(rng.choice(WORDS) for _ in range(rng.randint(1, 4))))
     parameters: dict[str, Any] = {"candidate_labels": labels if rng.random() < 0.8 else ", ".join(labels)}
     if rng.random() < 0.5:
@@ -82,7 +82,7 @@ def expected(pipeline: Any, call: dict[str, Any]) -> list[Any]:
 
 
 def differences(got: Any, wanted: Any) -> list[float]:
-    """The differences of all numbers, of two values that are equal but for those."""
+    """Return the differences of all numbers of two values that are otherwise equal."""
     if isinstance(wanted, dict):
         assert got.keys() == wanted.keys()
         return [one for key in wanted for one in differences(got[key], wanted[key])]
@@ -96,7 +96,7 @@ def differences(got: Any, wanted: Any) -> list[float]:
 
 
 def by_label(answer: Any) -> Any:
-    """An answer with labels in the order of their names: those whose scores are equal but for rounding may swap."""
+    """Return an answer sorted by label, because labels with nearly equal scores may swap."""
     if isinstance(answer, dict) and "labels" in answer:
         scores = dict(sorted(zip(answer["labels"], answer["scores"], strict=True)))
         return {"sequence": answer["sequence"], "scores": scores}
@@ -106,7 +106,7 @@ def by_label(answer: Any) -> Any:
 
 
 def sharpened(model: str, root: Path) -> str:
-    """A copy with its last layer scaled up: the tiny models score all texts nearly equal, which would hide faults."""
+    """Return a copy with a scaled last layer, because tiny models score all texts nearly equal."""
     folder = root / Path(model).name
     shutil.copytree(model, folder)
     weights = load_file(folder / "model.safetensors")

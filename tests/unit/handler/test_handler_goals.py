@@ -1,4 +1,4 @@
-"""The benchmark's verdicts: each goal at each case it is about, met or missed by its own bound."""
+"""The benchmark's verdicts: each goal is met or missed by its bound at each of its cases."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_a_handler_that_reaches_everything_misses_nothing(goals: Any) -> None:
     ],
 )
 def test_what_is_missed_is_told_apart(goals: Any, given: dict[str, Any], missed: set[str]) -> None:
-    """A figure at its bound is enough where it says at least, and not where it says under."""
+    """A value at its bound meets a goal with "at least", and misses a goal with "under"."""
     lines = goals.verdicts(results(goals, fp32=sample(goals, **given)))
     assert {goal for goal in missed for met, line in lines if goal in line and not met} == missed
     assert all(met or any(goal in line for goal in missed) for met, line in lines)
 
 
 def test_a_format_that_the_processor_lacks_is_not_judged(goals: Any) -> None:
-    """bf16 runs where it is native."""
+    """Goals for bf16 are only judged on a processor with native bf16."""
     assert not [line for _, line in goals.verdicts(results(goals, fp32=sample(goals, 200, 0.01))) if "bf16" in line]
 
 

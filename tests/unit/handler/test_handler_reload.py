@@ -1,4 +1,4 @@
-"""The first call of a process never locks the server: what fails, fails at import, or is told to callers."""
+"""The first call of a process never blocks the server: a failure is raised at import, or sent to callers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SlowService:
-    """A service that loads when `gate` opens, and fails as often as there are `failures`."""
+    """A service that loads when `gate` opens, and fails as many times as `failures` has entries."""
 
     def __init__(self, *failures: Exception) -> None:
         self.gate = threading.Event()
@@ -57,7 +57,7 @@ class SlowService:
 
 
 def first_call(**given: str) -> Input:
-    """Make the call that the server sends to a process that it has started."""
+    """Make the server's first call to a process that it has started."""
     inputs = Input()
     inputs.properties = {"model_dir": "/m"} | given
     return inputs
@@ -66,7 +66,7 @@ def first_call(**given: str) -> Input:
 def reloading(
     service: SlowService, scenario: Callable[[Callable[[], Awaitable[Reply]]], Awaitable[Any]], **keywords: Any
 ) -> Any:
-    """Lets a scenario call a process after its first call."""
+    """Run a scenario with a process after its first call."""
     given = {name: keywords.pop(name) for name in ("max_queue_time_ms",) if name in keywords}
 
     async def run() -> Any:
@@ -83,7 +83,7 @@ def reloading(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread does."""
+    """Wait until another thread has made a condition true."""
     while not condition():  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.005)
 
@@ -150,7 +150,7 @@ def test_a_lost_device_ends_the_process_once_callers_are_answered(error: Excepti
 
 
 def test_a_call_waits_no_longer_than_the_queue_allows() -> None:
-    """SageMaker gives up after a minute, so the caller hears it before."""
+    """A call waits for the model up to max_queue_time_ms, which is less than the minute of SageMaker."""
     service = SlowService()
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -196,7 +196,7 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
 def first_start(
     early: EarlyLoad[Any] | None, service: Any, *calls: Input, multi_model: bool = True, given: Any = None
 ) -> list[Reply]:
-    """Give what the first call of a first start, and then others, are answered; the first call has no content."""
+    """Return the answers to the first call of a first start, and to further calls."""
 
     async def run() -> list[Reply]:
         first = FirstStart(early, tells_callers=multi_model)
@@ -209,7 +209,7 @@ def first_start(
 
 
 def test_a_first_start_answers_its_first_call_when_the_model_is_there() -> None:
-    """The server counts the model as loaded from then on, so nobody waits any more."""
+    """At a first start the first call is answered when the model is loaded."""
     service = SlowService()
     threading.Timer(0.2, service.gate.set).start()
 
@@ -219,7 +219,7 @@ def test_a_first_start_answers_its_first_call_when_the_model_is_there() -> None:
 
 
 def test_a_load_that_fails_in_the_first_call_is_told_to_callers_of_a_multi_model_endpoint() -> None:
-    """An error in that call would lock the server, so the call succeeds, and each other one gets the reason."""
+    """On a multi-model endpoint a failed load answers the first call, and later calls get the reason."""
     service = SlowService(OSError("no such weights"))
     service.gate.set()
 
@@ -256,7 +256,7 @@ def test_what_was_loaded_at_import_is_served_if_the_first_call_asks_for_it() -> 
 
 
 def test_a_load_that_takes_longer_than_the_import_may_goes_on_in_the_first_call() -> None:
-    """The server gives a process two minutes until it listens, and far more for the first call."""
+    """A load over the time limit of an import continues in the first call."""
     service = SlowService()
     early = EarlyLoad(service, {"model_dir": "/m"})
     early.wait(0.05)
@@ -311,7 +311,7 @@ def test_weights_that_only_the_server_can_find_are_waited_for(tmp_path: Path) ->
 
 @pytest.mark.parametrize("restarted", [True, False], ids=["restart", "first start"])
 def test_the_handler_itself_is_served(tmp_path: Path, *, restarted: bool) -> None:
-    """The shipped service, with a real model; made once, however often the server imports model.py."""
+    """The packed handler serves a real model, which is loaded once however often model.py is imported."""
     name = Service.__module__
 
     async def scenario() -> Reply:

@@ -36,7 +36,7 @@ def test_vectors_are_written_as_the_standard_library_would() -> None:
 
 
 def test_answers_never_hold_nan() -> None:
-    """JSON has no word for it, and a caller's parser would fail on it."""
+    """An answer never has NaN, which JSON cannot express."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         text_of([float("nan")])
 
@@ -74,7 +74,7 @@ def test_a_budget_that_never_fits_is_tried_ever_less_often() -> None:
 
 
 def test_counters_say_what_the_device_worked_on(caplog: pytest.LogCaptureFixture) -> None:
-    """The log line covers the time since the last one, and comes no more often than asked for."""
+    """The log line of counters covers the time since the last one, and comes at most as often as set."""
     counters = Counters(passes=10, sequences=10)
     log = BatchLog(counters, interval_s=60, now=0.0)
     counters.passes, counters.sequences, counters.tokens, counters.padded_tokens = 12, 26, 75, 100
@@ -86,7 +86,7 @@ def test_counters_say_what_the_device_worked_on(caplog: pytest.LogCaptureFixture
 
 
 def test_native_bf16_is_read_from_the_processor_flags() -> None:
-    """x86 with AVX-512 or AMX, Arm with bf16; not by a flag that merely looks like it."""
+    """Native bf16 is detected by the exact processor flags of x86 and Arm."""
     assert has_native_bf16("flags\t\t: fpu avx512f avx512_bf16")
     assert has_native_bf16("flags : amx_bf16")
     assert has_native_bf16("Features : fp asimd bf16")
@@ -94,7 +94,7 @@ def test_native_bf16_is_read_from_the_processor_flags() -> None:
 
 
 def test_threads_share_the_cores_only_where_waiting_threads_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spinning threads of several models on one machine make each other several times slower."""
+    """Several models share the cores only if waiting threads sleep, because spinning threads slow others."""
     monkeypatch.setattr("cohost.handler.cohost_device._cores", lambda: 8)
     given = {"model_dir": "/m", "cpu.maxWorkers": "2"}
     before = torch.get_num_threads()
@@ -174,6 +174,6 @@ def test_warm_up_goes_over_all_lengths_longest_first() -> None:
 
 
 def test_the_cost_of_a_pass_is_what_tokens_do_not_explain() -> None:
-    """2 ms for 8 tokens and 10 ms for 408 are 0.02 ms a token: the other 1.84 ms are worth 92 tokens."""
+    """The fixed cost of a pass is computed from two passes: 2 ms for 8 and 10 ms for 408 tokens are 92 tokens."""
     assert pass_cost(0.002, 8, 0.010, 408) == 92
     assert pass_cost(0.002, 8, 0.001, 408) >= 0

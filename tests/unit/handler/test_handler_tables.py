@@ -1,4 +1,4 @@
-"""Indices beyond a model's tables: found before the device sees them, where they would end the process."""
+"""Token ids and positions outside a model's tables are found before the device, which would be lost by them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cut_model(folder: Path, **rows: int) -> str:
 
 
 def together(model: str, *inputs: Any) -> tuple[list[Reply], dict[str, Any]]:
-    """The answers to requests that are sent together, and what the device worked on."""
+    """Return the answers to simultaneous requests, and the texts that the device computed."""
 
     async def scenario(call: Caller) -> tuple[list[Reply], dict[str, Any]]:
         answers = await asyncio.gather(*(call({"inputs": item}) for item in inputs))
@@ -71,13 +71,13 @@ def test_a_pair_for_a_model_of_single_texts_is_refused(tmp_path: Path, caplog: p
 
 
 def test_a_tokenizer_of_another_model_fails_the_load(tmp_path: Path) -> None:
-    """Ordinary texts have ids beyond the table, so the model could serve nobody."""
+    """A tokenizer with ids outside the embedding table fails the load."""
     with pytest.raises(ValueError, match=r"^model_id: .* an ordinary text: holds the token id"):
         load(read_options(properties(cut_model(tmp_path, vocab_size=900))))
 
 
 def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> None:
-    """A position beyond the table is like a token id beyond it."""
+    """A position outside the table is rejected, whatever the tokenizer's limit is."""
     tables = Tables(rows=10, segment_rows=None, limit=4)
     tables.check("inputs", Encoded(np.full(4, 9, np.int32), np.ones(4, np.int32), truncated=False))
     with pytest.raises(BadInputError, match="inputs: has 5 tokens; allowed: 4 tokens"):

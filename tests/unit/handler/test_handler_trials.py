@@ -1,4 +1,4 @@
-"""A way through the model is kept if it works, answers the same and is faster; one that ends a process is left out."""
+"""Trials of faster ways to run a model: used if working, equal and faster; left out after a death."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOST = RuntimeError("CUDA error: device-side assert triggered")
 
 @pytest.fixture(autouse=True)
 def _log(caplog: pytest.LogCaptureFixture) -> None:
-    """Verdicts that nobody asked for are information."""
+    """Check that verdicts about automatic trials are logged as information."""
     caplog.set_level(logging.INFO)
 
 
@@ -62,7 +62,7 @@ def test_a_trial_that_loses_the_device_fails_the_load_and_is_not_repeated(
 
 
 def test_a_trial_beside_this_process_says_nothing_about_its_way() -> None:
-    """Several workers of a model load at once; the marker of one that runs still is no death."""
+    """The marker of a trial in a running process is not taken for a death."""
     mine = Trial("packing", ("model", "torch", "card"))
     mine.begin()
     for process, failed in ((os.getppid(), False), (MORE_THAN_ANY_PROCESS, True), (os.getpid(), True)):
@@ -75,7 +75,7 @@ def test_a_trial_beside_this_process_says_nothing_about_its_way() -> None:
 def test_a_trial_for_which_memory_runs_out_is_a_way_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The usual way needs less, or the load fails there."""
+    """A way whose trial runs out of memory is not used."""
     monkeypatch.setattr(cohost_packed, "attention_within", failing(torch.OutOfMemoryError("CUDA out of memory")))
     assert not loaded().packs
     assert "packing: not used, CUDA out of memory" in caplog.text
@@ -103,7 +103,7 @@ def test_a_way_that_is_slower_at_either_batch_is_not_used(
 def test_of_two_ways_the_faster_one_wins_and_the_log_says_which(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, compiled_s: float, winner: str
 ) -> None:
-    """A compiled model pads, so asking for it does not cost a model the packing that is faster."""
+    """Of two working ways the faster one is used and logged, even if the catalog asks for compilation."""
     own = cohost_trials.CompiledModel
     monkeypatch.setattr(cohost_trials, "CompiledModel", lambda model, limit: own(model, limit, lambda graph, _: graph))
 

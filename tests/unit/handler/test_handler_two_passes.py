@@ -1,4 +1,4 @@
-"""Two passes at once, as on a GPU: the second is launched before the first is read, and each has errors of its own."""
+"""Two passes at once, as on a GPU: the second is launched before the first is read, with separate errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Failing = dict[int, Exception]
 
 
 class FakeGpu(FakeForward):
-    """Launches at once; each pass is read when `gate` opens, and fails at launch or then, by its first tokens."""
+    """Launches at once; a pass is read when `gate` opens; it fails at launch or read by its first tokens."""
 
     depth = 2
 
@@ -72,7 +72,7 @@ async def launched(engine: Engine, forward: FakeGpu, *requests: tuple[int, ...])
 
 
 def test_the_next_pass_is_launched_while_the_last_one_runs() -> None:
-    """The device has its next work when it ends; the third pass waits, so that more may share it."""
+    """A second pass is launched while the first runs, and a third waits to collect more requests."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -95,7 +95,7 @@ def test_the_next_pass_is_launched_while_the_last_one_runs() -> None:
     ids=["first at its end", "second at its end", "second at its launch"],
 )
 def test_an_error_is_that_of_its_own_pass(forward: FakeGpu, failed: int) -> None:
-    """The other pass is answered; of the failed one, only the request whose sequence fails alone hears of it."""
+    """An error affects only the requests of its own pass whose sequences fail alone."""
 
     async def scenario(engine: Engine) -> None:
         tasks = await launched(engine, forward, (1, 11), (2, 12))
@@ -144,7 +144,7 @@ def test_a_lost_device_answers_the_callers_of_both_passes(forward: FakeGpu) -> N
 
 
 def test_a_pass_that_hangs_answers_the_callers_of_both() -> None:
-    """The second pass's time does not begin before the first has ended; the first one's does."""
+    """A hanging first pass answers the callers of both passes, because the second depends on it."""
     exits: list[int] = []
     forward = FakeGpu()
 

@@ -111,7 +111,7 @@ def test_a_pass_that_hangs_answers_everybody_and_ends_the_process() -> None:
 
 
 def test_passes_within_their_limit_are_left_alone() -> None:
-    """However many follow one another, each has the whole limit."""
+    """Each of many passes has its own full time limit."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -156,7 +156,7 @@ def test_a_shape_that_was_compiled_on_load_has_the_usual_limit() -> None:
 
 
 def test_a_blocked_event_loop_ends_the_process_though_no_answer_can_leave() -> None:
-    """A call that nobody can answer is not waited for longer than the grace."""
+    """A blocked event loop ends the process after a grace time, although no answer can be sent."""
     exits: list[int] = []
     ended = threading.Event()
 
@@ -191,7 +191,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def test_a_request_that_waits_behind_a_long_pass_is_told_in_time() -> None:
-    """The queue's limit holds while the thread that runs the model is in a pass that is allowed to take longer."""
+    """A request behind a long pass gets 503 after max_queue_time_ms."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -245,7 +245,7 @@ def test_a_served_model_that_hangs_answers_503_and_ends(caplog: pytest.LogCaptur
 
 
 def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.LogCaptureFixture) -> None:
-    """A slow machine is not taken for one that hangs, and the log says what became of the setting."""
+    """The time limit is at least three times the largest pass, and the log says if the setting was raised."""
     assert pass_timeout(20, 6) == 20
     assert not caplog.records
     assert pass_timeout(20, 10) == 30

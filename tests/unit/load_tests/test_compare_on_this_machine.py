@@ -1,4 +1,4 @@
-"""`make compare`: which commands it runs in which order, what ends it, and that the emulation always ends."""
+"""`make compare`: the order of its commands, its failures, and the end of the emulator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Stands in for the machine: notes each command and answers with the exit code that a test set for its start."""
+    """Records each command, and returns the exit code that a test has set for its start."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
@@ -78,7 +78,7 @@ def test_the_first_failure_ends_it(recorder: Recorder, tmp_path: Path) -> None:
 
 
 def test_a_run_that_the_generator_limited_is_shown_all_the_same(recorder: Recorder, tmp_path: Path) -> None:
-    """The page marks it; a busy machine does not keep it from being made."""
+    """A load test that the generator limited is on the page with a mark."""
     recorder.codes = {"cohost bench": 3}
     assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 0
     assert recorder.commands[-1].startswith("cohost compare")

@@ -15,7 +15,7 @@ STOPPED = '{\n  "code": 400,\n  "type": "TranslateException",\n  "message": "Bac
 def outcome(
     status: int, body: object, *, error_type: str = "", items: int = 1, container: bool = False
 ) -> tuple[Outcome, str]:
-    """The verdict on an answer and the failure as it is counted."""
+    """Return the verdict on an answer, and the failure under which it is counted."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     verdict = judge(status, error_type, data, items=items, container=container)
     return verdict.outcome, verdict.failure
@@ -53,7 +53,7 @@ def test_a_200_without_the_right_results_is_a_failure(body: bytes) -> None:
 
 
 def test_large_embeddings_are_counted_without_being_read() -> None:
-    """Megabytes of digits would hold up the other callers; a missing item is still seen."""
+    """The results in a large embedding answer are counted without parsing its numbers."""
     item = [[[0.123456789] * 384] * 40]
     body = json.dumps([item] * 3, separators=(",", ":")).encode()
     assert len(body) > LARGE_ANSWER_BYTES

@@ -1,4 +1,4 @@
-"""The load test's options and the steps made of them."""
+"""The load test's options and the steps that follow from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from load_tests import phases as plan
 
 
 def given(**changes: object) -> argparse.Namespace:
-    """Options as they are when nothing is given, with changes."""
+    """Return the default options with changes."""
     facts: dict[str, object] = {
         "rate": None,
         "sweep_batch": None,
@@ -43,13 +43,13 @@ def test_models_take_weights() -> None:
 
 @pytest.mark.parametrize("text", ["", "a,", "a,a", "=2", "a=0", "a=-1", "a=nan", "a=x"])
 def test_wrong_models_are_told(text: str) -> None:
-    """The value and what is allowed are in the message."""
+    """The error for wrong --models has the value and the allowed form."""
     with pytest.raises(argparse.ArgumentTypeError, match="allowed"):
         option_values.parse_models(text)
 
 
 def test_sweeps_may_have_brackets_and_repeats() -> None:
-    """[1, 2, 2] and 1,2 are the same sweep."""
+    """[1, 2, 2] and 1,2 give the same sweep."""
     assert option_values.parse_sweep("[1, 2,2]") == option_values.parse_sweep("1,2") == (1, 2)
 
 
@@ -75,7 +75,7 @@ def test_shares_and_waits() -> None:
 
 
 def test_a_plain_run_is_one_step_without_an_end() -> None:
-    """-t or a person ends it."""
+    """A load test without a sweep is one step that ends by -t or by the user."""
     (step,) = plan.steps(given(batch_size=4), users=8)
 
     assert (step.batch, step.concurrency, step.rate, step.seconds, step.settle) == (4, 8, None, None, 10)

@@ -1,4 +1,4 @@
-"""Bodies and the texts in them."""
+"""Request bodies and the texts in them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_same_seed_sends_the_same() -> None:
 
 
 def test_texts_are_of_many_languages_and_lengths() -> None:
-    """Real text is not one English sentence."""
+    """The default texts have several languages and lengths."""
     texts = texts_of(book())
 
     assert any("가" <= char <= "힣" for text in texts for char in text)
@@ -54,7 +54,7 @@ def test_texts_are_of_many_languages_and_lengths() -> None:
 
 @pytest.mark.parametrize("model_id", [*TINY, MINILM])
 def test_padded_texts_have_exactly_the_models_maximum(model_id: str) -> None:
-    """Counted by transformers, as the server does, and not by the tool that made them."""
+    """Padded texts have exactly the model's maximum of tokens, counted by transformers."""
     folder = find_tokenizer(model_id, None, [HUB])
     assert folder is not None
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -67,7 +67,7 @@ def test_padded_texts_have_exactly_the_models_maximum(model_id: str) -> None:
 
 
 def test_padded_zero_shot_leaves_room_for_the_longest_label() -> None:
-    """The model sees text and hypothesis together, and both must fit."""
+    """A padded zero-shot text and the longest hypothesis together have the maximum of tokens."""
     folder = find_tokenizer(TINY[1], None, [HUB])
     assert folder is not None
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -80,7 +80,7 @@ def test_padded_zero_shot_leaves_room_for_the_longest_label() -> None:
 
 
 def test_mixed_texts_never_exceed_the_model() -> None:
-    """The stock handler fails on longer ones."""
+    """Texts of mixed lengths never exceed the limit of the model."""
     folder = find_tokenizer(TINY[0], None, [HUB])
     assert folder is not None
     found = book(TINY[0], max_length=64)
@@ -90,7 +90,7 @@ def test_mixed_texts_never_exceed_the_model() -> None:
 
 
 def test_without_a_tokenizer_texts_are_shorter_and_a_warning_says_so() -> None:
-    """An approximation must not make a call fail that a user's would not."""
+    """Without a tokenizer texts are shorter than the limit, with a warning."""
     found = book("org/nowhere", pad_to_max=True)
 
     assert found.tokens is None
@@ -122,7 +122,7 @@ def test_own_texts_are_sent_as_they_are(tmp_path: Path) -> None:
     ("content", "code"), [(b"", "texts-empty"), (b"\n \n", "texts-empty"), (b"\xff\xfe", "texts-unreadable")]
 )
 def test_unusable_texts_are_told(tmp_path: Path, content: bytes, code: str) -> None:
-    """An empty file, or one in another encoding."""
+    """An empty file of texts, and one in another encoding, are rejected."""
     file = tmp_path / "texts.txt"
     file.write_bytes(content)
 
@@ -140,7 +140,7 @@ def test_a_body_over_sagemakers_limit_is_told(tmp_path: Path) -> None:
 
 
 def test_limits_come_from_the_configuration(tmp_path: Path) -> None:
-    """XLM-R's 514 positions hold 512 tokens; an astronomical maximum is none."""
+    """A model's limit comes from its config: XLM-R's 514 positions give 512 tokens."""
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta", "max_position_embeddings": 514}')
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
     assert limit_of(tmp_path) == 512

@@ -50,7 +50,7 @@ def test_moments_that_nobody_was_free_for_are_not_forgotten(monkeypatch: pytest.
 
 
 def test_a_closed_load_has_no_moments() -> None:
-    """Calls are due when they are sent."""
+    """In a closed load calls are due when they are sent."""
     here = Stage()
     here.begin(cue())
     assert here.phase is not None
@@ -60,7 +60,7 @@ def test_a_closed_load_has_no_moments() -> None:
 
 
 def test_arrivals_are_a_poisson_process_and_reproducible() -> None:
-    """Gaps average one over the rate and vary as exponential ones do; the seed fixes them."""
+    """The gaps between arrivals are exponential with the mean of the rate, and the seed fixes them."""
     gaps = np.diff(list(itertools.islice(poisson(50, "a"), 4000)))
 
     assert gaps.mean() == pytest.approx(0.02, rel=0.06)
@@ -97,7 +97,7 @@ def test_drain_waits_for_calls_under_way() -> None:
 
 
 def test_what_workers_record_comes_together_in_order() -> None:
-    """Rows of several processes are one array by time, none twice."""
+    """The calls of several processes are one array sorted by time, without duplicates."""
     worker, master = Recorder(), Recorder()
     worker.add((2.0, 2.0, 2.5, 1, 0, 8, 200, 0, 1))
     worker.tick((2.0, 1, 0.5, 0.001, 0.002))

@@ -47,7 +47,7 @@ def given(**changes: Any) -> argparse.Namespace:
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
-    """Lists models and keeps what is posted, and the token of each listing."""
+    """A server that lists models, and stores posted bodies and the token of each listing."""
 
     protocol_version = "HTTP/1.1"
     seen: list[tuple[str, dict[str, str], bytes]]
@@ -77,7 +77,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, type[Answering]]]:
-    """A running server and the class that keeps what it saw."""
+    """Start a server, and return its address and the class with its records."""
     handler = type("Handler", (Answering,), {"seen": [], "tokens": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)
@@ -114,7 +114,7 @@ def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> No
 def test_a_container_s_own_names_are_the_catalog_s(
     server: tuple[str, type[Answering]], models: dict[str, float] | None
 ) -> None:
-    """A container of a scale-to-zero archive serves `xlmr-large` as `xlmr_large`; the catalog knows its task."""
+    """A container's model `xlmr_large` is recognised as `xlmr-large` of the catalog."""
     server[1].models = ("xlmr_large",)
 
     found = resolve(given(host=server[0], models=models, catalog=str(ROOT / "model_configs/offline.yaml")))
@@ -136,7 +136,7 @@ def test_a_container_that_was_told_a_name_keeps_it(server: tuple[str, type[Answe
 
 @pytest.mark.usefixtures("stack")
 def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> None:
-    """The report has the catalog's name, the call the one that the container knows."""
+    """A component's model is called by the server's name, and reported by the catalog's."""
     stack.outputs["Models"] = '{"xlmr-large": "xlmr-large"}'
 
     found = resolve(given(catalog=str(ROOT / "model_configs/offline.yaml")))
@@ -159,7 +159,7 @@ def test_a_containers_token_goes_with_every_request(
 
 @pytest.mark.usefixtures("credentials")
 def test_an_endpoint_by_name_needs_no_stack() -> None:
-    """TargetModel goes into its header field; what cannot be looked up is unknown."""
+    """--endpoint works without a stack; facts that only a stack has are unknown."""
     found = resolve(given(endpoint="my-endpoint", target_model="mdeberta.tar.gz"))
 
     assert found.destinations == (
@@ -202,7 +202,7 @@ def test_a_scale_to_zero_stack_is_called_by_its_component() -> None:
 
 @pytest.mark.usefixtures("stack")
 def test_a_component_can_be_named_beside_its_endpoint() -> None:
-    """An endpoint that no stack describes is called in the same way."""
+    """--inference-component works with --endpoint without a stack."""
     found = resolve(given(endpoint="lmi-cohost", inference_component="lmi-cohost-models", models={"mdeberta": 1.0}))
 
     assert found.destinations == (COMPONENT_CALL,)
@@ -236,7 +236,7 @@ def test_the_components_of_an_endpoint_are_named() -> None:
 
 
 def test_a_multi_model_endpoint_has_no_component(stack: Session) -> None:
-    """Naming one is told before any call."""
+    """A component for a multi-model endpoint is rejected before any call."""
     del stack.outputs["InferenceComponentName"]
 
     with refused("component-unfit", "--inference-component", kind=LoadError):

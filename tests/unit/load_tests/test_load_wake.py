@@ -25,7 +25,7 @@ OK = Verdict(Outcome.OK, 200)
 
 @dataclass
 class Session:
-    """A process of a load test whose calls have the outcomes given; the last one goes on."""
+    """A process of a load test whose calls have the given outcomes; the last one repeats."""
 
     verdicts: list[Verdict]
     component: str | None = "lmi-cohost-models"
@@ -61,7 +61,7 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
-    """The endpoint as SageMaker describes it, waking up; pauses are short."""
+    """Return SageMaker's descriptions of an endpoint that wakes up, with short pauses."""
     playing = Stack(desired=1)
     playing.current = 0
     monkeypatch.setattr(boto3, "client", playing.client)
@@ -70,7 +70,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
 
 
 def test_waking_refuses_one_call_and_counts_the_instances_anew() -> None:
-    """The report's price is that of the instances that answered, not of the none that there were."""
+    """Waking rejects one call, and the price is that of the instances after it."""
     session: Any = Session([ZERO, OK])
     assert price_of(session.resolved.target, None) is None, "no instance is no price, rather than a price of 0"
 
@@ -90,7 +90,7 @@ def test_what_does_not_wake_up_is_told(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_another_fault_ends_the_wait() -> None:
-    """Capacity is all that is waited for; the first calls tell what else is wrong."""
+    """The wait for a copy ends at any error that is not about capacity."""
     session: Any = Session([Verdict(Outcome.REFUSED, 403, "no")])
 
     assert wake_up(session, 0, 1, 60)

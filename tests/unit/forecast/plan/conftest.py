@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="session")
 def encoders() -> Catalog:
-    """The catalog of the three multilingual encoders."""
+    """Return the default catalog."""
     return load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 
 

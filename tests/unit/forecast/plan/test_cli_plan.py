@@ -1,4 +1,4 @@
-"""`cohost plan` and `cohost models inspect` as a user runs them."""
+"""`cohost plan` and `cohost models inspect` from the command line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_json_predicts_the_measured_workers() -> None:
 
 
 def test_table_and_bars_name_every_model() -> None:
-    """A person sees all models, both memories and what still fits."""
+    """The table of `cohost plan` has every model, both memories and the free memory."""
     result = run("plan", "--catalog", ENCODERS)
     assert result.exit_code == 0
     assert all(result.stdout.count(name) >= 4 for name in ("mdeberta", "minilm", "xlmr-large"))
@@ -80,7 +80,7 @@ def test_plan_that_does_not_fit_ends_with_1() -> None:
 
 
 def test_html_is_written(tmp_path: Path) -> None:
-    """The page lies where the user asked for it, and stdout stays data."""
+    """`cohost plan --html` writes the page to the given file, and stdout has only data."""
     page = tmp_path / "plan.html"
     result = run("plan", "--catalog", ENCODERS, "--html", str(page), "--json")
     assert page.read_text().startswith("<!doctype html>")
@@ -88,7 +88,7 @@ def test_html_is_written(tmp_path: Path) -> None:
 
 
 def test_fleet_compares_types() -> None:
-    """--fleet lists placements with their cost, as table and as data."""
+    """`cohost plan --fleet` lists placements with their cost as a table and as JSON."""
     data = json.loads(run("plan", "--catalog", ENCODERS, "--fleet", "--region", "us-east-1", "--json").stdout)
     options = {option["instance_type"]: option for option in data["options"]}
     assert options["ml.g5.xlarge"]["usd_per_hour"] == 1.408
@@ -96,7 +96,7 @@ def test_fleet_compares_types() -> None:
 
 
 def test_fleet_takes_loads(tmp_path: Path) -> None:
-    """A load file makes more endpoints where the time of one is not enough."""
+    """A load file leads to more endpoints if the time of one GPU is not enough."""
     loads = tmp_path / "loads.yaml"
     loads.write_text("mdeberta: {replicas: 2}\n")
     data = json.loads(
@@ -107,7 +107,7 @@ def test_fleet_takes_loads(tmp_path: Path) -> None:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Path:
-    """The offline catalog in a folder of its own, without profiles."""
+    """Return the offline catalog in a folder without profiles."""
     return Path(shutil.copy(ROOT / "model_configs" / "offline.yaml", tmp_path / "mine.yaml"))
 
 
@@ -160,7 +160,7 @@ def test_inspect_shows_shape_and_size(catalog: Path) -> None:
 
 
 def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HF_ENDPOINT decides who is asked; a hub that is not there is a fault of one line."""
+    """`cohost models inspect` calls the Hub at HF_ENDPOINT, and a missing Hub is an error of one line."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     field = "http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/"
     with refused("hub-unreachable", field, kind=HubAccessError):

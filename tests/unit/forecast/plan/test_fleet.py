@@ -28,7 +28,7 @@ def many(encoders: Catalog) -> Catalog:
 
 
 def test_three_encoders_need_one_endpoint(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The product's design is what the planner finds."""
+    """The planner places the three encoders of the default catalog on one endpoint."""
     fleet = plan_fleet(encoders, encoder_profiles, prices=load_prices(), region=REGION, instance_types=["ml.g5.xlarge"])
     (option,) = fleet.options
     assert [sorted(placement.names) for placement in option.placements] == [["mdeberta", "minilm", "xlmr-large"]]
@@ -73,7 +73,7 @@ def test_load_needs_endpoints_that_memory_does_not(encoders: Catalog, encoder_pr
 
 
 def test_unknown_price_stays_unknown_and_comes_last(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """A type without a price is placed all the same, never for 0."""
+    """A type without a price is placed, comes last, and never costs 0."""
     fleet = plan_fleet(
         encoders,
         encoder_profiles,
@@ -108,7 +108,7 @@ def test_model_without_profile_stops_the_plan(encoders: Catalog) -> None:
 
 
 def test_loads_are_read_from_a_file(tmp_path: Path, encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """A file gives each model its load; a name that is not in the catalog is refused."""
+    """A file has the load of each model, and a name outside the catalog is rejected."""
     path = tmp_path / "loads.yaml"
     path.write_text("mdeberta: {items_per_second: 20, replicas: 2}\nnobody: {}\n")
     loads = read_loads(path)

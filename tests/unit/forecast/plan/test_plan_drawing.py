@@ -27,7 +27,7 @@ def test_terminal_bar_is_to_scale() -> None:
 
 
 def test_terminal_bar_shows_what_is_too_much() -> None:
-    """A bar that is over its capacity has no empty part and says by how much."""
+    """A bar over its capacity has no empty part and prints the excess."""
     text = terminal_bar("card", SEGMENTS, 50.0, width=40).plain
     assert text.count("█") == 60
     assert "░" not in text

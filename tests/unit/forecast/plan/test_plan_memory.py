@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def demands(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> list[Demand]:
-    """The three encoders as the product's catalog serves them."""
+    """Return the three encoders with the settings of the default catalog."""
     return [model.demand for model in plan_catalog(encoders, encoder_profiles).models]
 
 
@@ -32,7 +32,7 @@ def named(demands: list[Demand], name: str) -> Demand:
 
 
 def test_product_fits_its_card(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The three encoders fit an A10G and its host with room to spare, and nothing is to change."""
+    """The three encoders fit an A10G and its host, and the plan proposes no change."""
     plan = plan_catalog(encoders, encoder_profiles)
     assert plan.fits
     assert not plan.tight
@@ -41,7 +41,7 @@ def test_product_fits_its_card(encoders: Catalog, encoder_profiles: dict[str, Pr
 
 
 def test_three_models_times_four_workers_do_not_fit_sixteen_gigabytes(demands: list[Demand]) -> None:
-    """Twelve workers need 18 GiB of a T4's 15, and more than its host has; fewer workers of the largest model help."""
+    """Twelve workers do not fit a T4 and its host, and the plan proposes fewer workers of the largest model."""
     plan = plan_demands([replace(demand, workers=4) for demand in demands], instance_type="ml.g4dn.xlarge")
     assert not plan.gpu_fits
     assert not plan.host_fits
@@ -50,7 +50,7 @@ def test_three_models_times_four_workers_do_not_fit_sixteen_gigabytes(demands: l
 
 
 def test_large_batches_are_counted(demands: list[Demand]) -> None:
-    """XLM-R large, 64 x 512 tokens, two workers: 8.5 GB where two idle ones take 5.2."""
+    """Two workers of XLM-R large with 64 x 512 tokens need 8.5 GB, and 5.2 GB without a pass."""
     demand = replace(named(demands, "xlmr-large"), workers=2, batch=64)
     plan = plan_demands([demand], instance_type="ml.g4dn.xlarge")
     assert plan.gpu_idle_mib == pytest.approx(2 * 2578.8, rel=0.01)
@@ -59,7 +59,7 @@ def test_large_batches_are_counted(demands: list[Demand]) -> None:
 
 
 def test_large_batches_that_do_not_fit_are_made_smaller(demands: list[Demand]) -> None:
-    """MDeBERTa writes its scores out: 512 texts of 512 tokens fill any card of this size."""
+    """A batch of 512 x 512 tokens of mDeBERTa fits no GPU of this size, and the plan proposes a smaller one."""
     demand = replace(named(demands, "mdeberta"), batch=512)
     plan = plan_demands([demand], instance_type="ml.g5.xlarge")
     assert not plan.gpu_fits
@@ -113,7 +113,7 @@ def fits_with(plan: MemoryPlan, name: str, **changes: int) -> bool:
 
 
 def test_room_is_zero_where_not_even_one_fits(demands: list[Demand]) -> None:
-    """A model that has no place at all says so."""
+    """The plan names a room of zero for a model that does not fit at all."""
     plan = plan_demands([replace(demand, workers=5) for demand in demands], instance_type="ml.g4dn.xlarge")
     assert {room.batch for room in room_of(plan)} == {0}
 
@@ -167,7 +167,7 @@ def test_batch_size_of_the_catalog_is_planned(encoders: Catalog, encoder_profile
 
 
 def test_tight_plans_are_told(demands: list[Demand]) -> None:
-    """A plan that fits by less than its own error is called tight."""
+    """A plan that fits by less than its uncertainty is called tight."""
     plan = plan_demands([replace(named(demands, "xlmr-large"), workers=8)], instance_type="ml.g5.2xlarge")
     assert plan.fits
     assert plan.tight

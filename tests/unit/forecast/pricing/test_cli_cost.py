@@ -1,4 +1,4 @@
-"""`cohost cost`, `cohost diff` and `cohost prices refresh` as a user runs them."""
+"""`cohost cost`, `cohost diff` and `cohost prices refresh` from the command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_comparison_as_data() -> None:
 
 
 def test_table_names_sources() -> None:
-    """A person sees amounts and where they are from."""
+    """The table of `cohost cost` has amounts and their sources."""
     result = run("cost", "--catalog", ENCODERS, "--region", "us-east-1")
     assert "20.48" in result.stdout
     assert "104 items/s, measured 2026-08" in result.stdout
@@ -58,7 +58,7 @@ def test_budget_is_held(limit: str, code: int) -> None:
 
 
 def test_unknown_price_is_over_any_budget() -> None:
-    """A budget cannot be held against what is not known, and the price is asked for."""
+    """`--max-monthly` fails with an unknown price, and names the command that fetches prices."""
     result = run("cost", "--catalog", ENCODERS, "--region", "eu-central-9", "--max-monthly", "1000000")
     assert result.exit_code == 2
     assert "unknown" in result.stdout
@@ -96,7 +96,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def fake_cdk(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
-    """A cdk command that writes down how it was called."""
+    """Install a cdk command that records its calls."""
     path, seen = folder / "cdk", folder / "seen"
     path.write_text(f'#!/bin/sh\necho "$@" > {seen}\nexit {code}\n')
     path.chmod(0o755)
@@ -107,7 +107,7 @@ def fake_cdk(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
 @pytest.mark.process
 @pytest.mark.usefixtures("deployed")
 def test_diff_runs_cdk_and_shows_the_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cohost diff` is `cdk diff` of the same catalog, and the change of the bill behind it."""
+    """`cohost diff` runs `cdk diff` with the catalog, and then prints the change of the bill."""
     seen = fake_cdk(tmp_path, monkeypatch, 0)
     other = tmp_path / "other.yaml"
     other.write_text(Path(ENCODERS).read_text().replace("ml.g5.xlarge", "ml.g6.12xlarge"))
@@ -119,7 +119,7 @@ def test_diff_runs_cdk_and_shows_the_bill(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.process
 @pytest.mark.usefixtures("deployed")
 def test_failing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bill is shown all the same, and the command fails."""
+    """If `cdk diff` fails, `cohost diff` prints the bill and fails too."""
     fake_cdk(tmp_path, monkeypatch, 3)
     with refused("cdk-failed", kind=StackError):
         run("diff", "--catalog", ENCODERS, "--region", "us-east-1")

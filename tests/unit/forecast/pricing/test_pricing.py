@@ -86,7 +86,7 @@ def test_missing_and_old_prices_are_told_with_the_command() -> None:
 
 
 def test_day_can_be_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SOURCE_DATE_EPOCH makes a synth repeatable; anything else in it is ignored."""
+    """SOURCE_DATE_EPOCH fixes the date of a synth, and an invalid value is ignored."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     assert today() == dt.date(1970, 1, 1)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
@@ -94,7 +94,7 @@ def test_day_can_be_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_list_survives_being_written(tmp_path: Path) -> None:
-    """A list that is written and read is the same, one line a price."""
+    """A price list is read back unchanged, with one line per price."""
     path = tmp_path / "prices.json"
     write_prices(path, load_prices())
     assert load_prices(path) == load_prices()
@@ -120,7 +120,7 @@ def test_damaged_list_is_told(tmp_path: Path, content: bytes) -> None:
 
 
 def test_list_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """COHOST_PRICES names another list, and one that is not there is told."""
+    """COHOST_PRICES names another price list, and a missing file is an error."""
     path = tmp_path / "mine.json"
     monkeypatch.setenv("COHOST_PRICES", str(path))
     with refused("price-list-unreadable", str(path), kind=PriceError):
@@ -130,6 +130,6 @@ def test_list_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The command says so in one line."""
+    """A price list that cannot be written is an error of one line."""
     with refused("price-list-unwritable", kind=PriceError):
         write_prices(tmp_path / "nowhere" / "x.json", load_prices())

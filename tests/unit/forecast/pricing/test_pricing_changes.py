@@ -28,12 +28,12 @@ def cloudformation() -> Any:
 
 
 def line(value: str) -> CostLine:
-    """A cost as it would be deployed."""
+    """Return a cost as it would be deployed."""
     return CostLine(value=value, description="")
 
 
 def stack(**outputs: str) -> dict[str, Any]:
-    """A stack as CloudFormation describes it."""
+    """Return a stack as CloudFormation describes it."""
     found = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
     return {
         "Stacks": [{"StackName": "s", "CreationTime": "2026-01-01", "StackStatus": "CREATE_COMPLETE", "Outputs": found}]
@@ -99,7 +99,7 @@ def test_unknown_price_makes_the_first_deploy_unknown_too() -> None:
 
 
 def test_changes_carry_their_sign() -> None:
-    """Dearer, cheaper, the same; and no difference is made up where something is unknown."""
+    """A change of cost has its sign, and none is computed for an unknown cost."""
     before = {"a": "1.408", "b": "10.00..30.00", "c": "5.00", "d": "unknown"}
     after = {name: line(value) for name, value in {"a": "5.752", "b": "0.00..20.00", "c": "5.00", "d": "1.00"}.items()}
     assert [row[3] for row in cost_changes(before, after)] == ["+4.34", "-10.00", "none", "unknown"]
@@ -128,5 +128,5 @@ def test_stack_that_is_not_there_costs_nothing_yet(cloudformation: Any) -> None:
 
 
 def test_markdown_is_a_table() -> None:
-    """Bars are escaped, what is not there is a dash."""
+    """In the Markdown table bars are escaped and missing values are dashes."""
     assert markdown_table(("a", "b"), [("x|y", None)]) == "| a | b |\n| --- | --- |\n| x\\|y | - |"

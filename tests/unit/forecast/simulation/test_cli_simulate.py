@@ -1,4 +1,4 @@
-"""`cohost simulate`: tables, JSON, the page, and what it refuses."""
+"""`cohost simulate`: tables, JSON, the page, and rejected options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data(*arguments: str) -> Any:
 
 
 def test_it_shows_cost_and_calls_of_both_topologies() -> None:
-    """The numbers that one chooses by: 24 hours against those of the idle day's tail."""
+    """The table has cost and calls of both topologies: 24 hours for one, the tail of an idle day for the other."""
     result = run("--pattern", "idle", "--days", "1")
     assert result.exit_code == 0
     for text in ("multi-model", "33.79", "1027.84", "scale-to-zero, fail", "scale-to-zero, wait", "0.63", "0.45"):
@@ -61,7 +61,7 @@ def test_json_has_everything_a_script_compares() -> None:
 
 
 def test_a_sweep_marks_what_nothing_beats() -> None:
-    """Longer idle times cost more; where they serve no better, they carry no star."""
+    """A sweep marks each setting for which no other is both cheaper and better."""
     result = run("--pattern", "nightly", "--idle-minutes", "5,60", "--callers", "fail")
     assert re.search(r"scale-to-zero, fail \* +│ 5 ", result.stdout)
     assert re.search(r"scale-to-zero, fail +│ 60 ", result.stdout)
@@ -69,7 +69,7 @@ def test_a_sweep_marks_what_nothing_beats() -> None:
 
 
 def test_an_unknown_price_is_unknown_and_never_0() -> None:
-    """Hours are known all the same; a warning says how to get the price."""
+    """Without a price the table has hours, and a warning names the command that fetches prices."""
     result = run("--pattern", "idle", "--days", "1", "--region", "eu-north-1")
     assert result.stdout.count("unknown") >= 3 * 2
     assert "no price of ml.g5.xlarge in eu-north-1" in result.stderr
@@ -79,7 +79,7 @@ def test_an_unknown_price_is_unknown_and_never_0() -> None:
 
 
 def test_figures_of_the_service_can_be_given() -> None:
-    """An instance that wakes, works and goes otherwise than the measured one."""
+    """Options replace the measured times and rates of the service."""
     given = ["--requests-per-second", "10", "--service-ms", "20", "--wake-seconds", "120", "--start-seconds", "30"]
     given += ["--tail-minutes", "2", "--instance-tail-minutes", "1", "--wake-timeout", "60"]
     found = data("--pattern", "idle", "--days", "1", *given)
@@ -97,7 +97,7 @@ def test_figures_of_the_service_can_be_given() -> None:
 
 
 def test_a_rate_of_other_models_is_not_taken_silently() -> None:
-    """The measured rate is that of three models on one type."""
+    """A warning says so if the rate was measured with other models or another type."""
     assert "measured with other models" not in run("--pattern", "idle").stderr
     warned = run("--pattern", "idle", "--catalog", OFFLINE)
     assert "measured with other models" in warned.stderr

@@ -1,4 +1,4 @@
-"""The replay against cases worked out by hand: waking takes 9 min 24 s, going 11 and 12 minutes."""
+"""The replay compared with hand-computed cases: waking takes 9 min 24 s, ending 11 and 12 minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFICE_DAY = [60 if 8 * 60 <= minute < 18 * 60 else 0 for minute in range(DAY)]
 
 
 def test_a_day_without_traffic_costs_the_tail_of_the_deploy_or_the_whole_day() -> None:
-    """Scaled to zero, the deployed copy goes after 15 minutes, its instance after 12 more; multi-model never does."""
+    """Without calls a scale-to-zero endpoint bills 27 minutes, and a multi-model endpoint the whole day."""
     asleep, awake = (replay(trace([0] * DAY), one, SERVICE) for one in (zero(), multi()))
     assert asleep.instance_hours == pytest.approx(27 / 60)
     assert asleep.desired == [(0, 1), (900, 0)]
@@ -49,7 +49,7 @@ def test_office_hours_with_an_idle_time_bill_that(idle: int) -> None:
 
 
 def test_a_burst_at_zero_is_refused_and_wakes_once() -> None:
-    """120 calls in one minute: all refused; the woken copy idles 15 minutes, rounded up to whole ones, and goes."""
+    """A burst of 120 calls at zero copies is rejected and wakes one copy, which ends after 15 idle minutes."""
     found = replay(trace([0] * 60 + [120] + [0] * 120), zero(), SERVICE)
     assert (found.tally.refused, found.tally.answered, found.cold_starts) == (120, 0, 1)
     ready = 3600.25 + 564
@@ -84,7 +84,7 @@ def test_an_instance_on_its_way_out_is_taken_by_the_next_copy() -> None:
 
 
 def test_an_overloaded_instance_answers_what_it_can_and_times_out_the_rest() -> None:
-    """50 calls a second at 39: of 11 too many each second, a minute's answers wait and the others time out."""
+    """At 50 calls per second and a rate of 39, calls wait up to a minute and the others time out."""
     found = replay(trace([3000] * 10), multi(), SERVICE)
     assert (found.tally.answered, found.unanswered, found.tally.timed_out) == (39 * 600, 39 * 60, 6600 - 39 * 60)
     assert found.latency_s is not None
@@ -92,7 +92,7 @@ def test_an_overloaded_instance_answers_what_it_can_and_times_out_the_rest() -> 
 
 
 def test_time_without_calls_is_not_saved_for_later() -> None:
-    """A second minute of too many calls waits as long as the first one, quiet in between or not."""
+    """A second overloaded minute waits as long as the first, whether quiet minutes lie between or not."""
     once, twice = (replay(trace(one), multi(), SERVICE).tally.waits for one in ([3000, 0], [3000, 0, 3000, 0]))
     assert max(once) == pytest.approx(660 / 39, abs=2)
     assert twice == {wait: 2 * calls for wait, calls in once.items()}
@@ -107,7 +107,7 @@ def test_half_busy_copies_make_half_of_the_calls_wait() -> None:
 
 
 def test_callers_give_up_while_others_are_answered_too() -> None:
-    """A burst that takes three minutes to answer, and callers that wait ten: the late ones of it are refused."""
+    """Callers that wait ten minutes are rejected if a burst takes longer to be answered."""
     found = replay(trace([0] * 60 + [7020] + [0] * 30), zero(), Service(wake_timeout_s=600), patient=True)
     assert found.tally.refused > 2000
     assert found.tally.answered + found.tally.refused == 7020
@@ -130,7 +130,7 @@ def test_shrinking_needs_the_whole_window_below_the_target(metric: str, minutes:
 
 
 def test_nine_tenths_of_the_target_are_enough_to_stay() -> None:
-    """Nineteen could do the work of these twenty, but the alarm is below nine tenths."""
+    """Twenty copies stay at a load for nineteen, because the low alarm is at nine tenths of the target."""
     rules = multi(max=20, start=20, metric="invocations", target=60.0)
     assert replay(trace([20 * 55] * 40), rules, SERVICE).desired == [(0, 20)]
     assert replay(trace([20 * 53] * 40), rules, SERVICE).desired == [(0, 20), (900, 18)]
@@ -160,7 +160,7 @@ def test_the_scale_out_cooldown_counts_what_was_added(cooldown: int, second: int
 
 
 def test_waking_ends_the_cooldown_of_going_to_sleep() -> None:
-    """Growth ends a scale-in cooldown; so with one copy at most the cooldowns change nothing."""
+    """A scale-out ends the scale-in cooldown, so cooldowns have no effect with at most one copy."""
     counts = [0] * 60 + [60] * 60 + [0] * 60
     hours = {
         replay(trace(counts), zero(scale_in_cooldown=inn, scale_out_cooldown=out), SERVICE).instance_hours
@@ -170,7 +170,7 @@ def test_waking_ends_the_cooldown_of_going_to_sleep() -> None:
 
 
 def test_while_copies_start_the_same_alarm_adds_none() -> None:
-    """An alarm that lasts through the start of what it asked for is not answered twice, by waking neither."""
+    """An alarm that lasts while copies start adds no further copies."""
     grown = replay(trace([120] * 11), multi(max=9, metric="invocations", target=60.0), SERVICE)
     woken = replay(trace([0] * 30 + [60] * 9), zero(max=9), SERVICE)
     assert (grown.grown, grown.desired[-1]) == (1, (180, 2))
@@ -178,7 +178,7 @@ def test_while_copies_start_the_same_alarm_adds_none() -> None:
 
 
 def test_an_alarm_that_lasts_triggers_its_policy_each_minute() -> None:
-    """A load that rises at the next minute is answered a minute after the first trigger, not at its first value."""
+    """A lasting alarm triggers its policy each minute, so a load that rises later is answered then."""
     rules = multi(max=9, metric="concurrency", target=0.06)
     found = replay(trace([120] + [480] * 3), rules, SERVICE)
     assert [second for second, _ in found.desired[:3]] == [0, 30, 90]
@@ -194,7 +194,7 @@ def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
 
 
 def test_a_schedule_takes_copies_away_at_once() -> None:
-    """A lower maximum holds from its minute on, whatever the load."""
+    """A lower maximum of a schedule applies at once, whatever the load."""
     found = replay(trace([6000] * 30), multi(max=3, start=3), SERVICE, bounds=[(600, 1, 1)])
     assert found.desired == [(0, 3), (600, 1)]
 

@@ -1,4 +1,4 @@
-"""Scaling settings: the catalog's, and what options put in their place."""
+"""Scaling settings of a replay: those of the catalog, replaced by options."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_several_values_are_every_combination(catalog: Callable[..., Catalog]) -
 
 
 def test_what_a_topology_does_not_read_is_not_replayed_again(catalog: Callable[..., Catalog]) -> None:
-    """Idle times: three lines of scale-to-zero for each kind of caller, one of multi-model."""
+    """Several idle times are replayed for scale-to-zero, and only once for multi-model."""
     combinations = rules_of(catalog(), {"idle_minutes": [None, 5, 9]})
     day = trace([0] * 60)
     found = list(replay_all(day, combinations, Service(), callers=Callers.BOTH))
@@ -146,12 +146,12 @@ def test_a_schedule_is_replayed_for_both_topologies(catalog: Callable[..., Catal
     ("field", "value"), [("wake_s", 59), ("requests_per_second", 0), ("service_s", -1), ("start_s", -1)]
 )
 def test_figures_that_no_service_has_are_refused(field: str, value: float) -> None:
-    """The message names the figure and what is allowed."""
+    """An impossible time or rate is rejected with its option and the allowed values."""
     with refused("figure-range", field, kind=SimulationError):
         Service(**{field: value})
 
 
 def test_other_starts_take_the_waking_time_less_the_alarm() -> None:
-    """504 seconds of the 564, unless it was measured."""
+    """Other starts take 504 of the 564 seconds of a wake-up, unless a time is given."""
     assert Service().growth_s == 504
     assert Service(start_s=0).growth_s == 0

@@ -50,13 +50,13 @@ def _read(tmp_path: Path) -> Callable[..., Trace]:
 def test_counts_and_single_requests_in_either_format_become_calls_a_minute(
     read: Callable[..., Trace], name: str, text: str
 ) -> None:
-    """Header or none, names in any case, ISO times or seconds, any order, empty lines: three calls, none, and one."""
+    """Traces with or without header, counts, ISO times and any order give calls per minute."""
     found = read(text, name)
     assert (found.start, list(found.counts), found.name) == (EIGHT, [3, 0, 1], name)
 
 
 def test_bins_wider_than_a_minute_are_spread_and_gaps_are_quiet(read: Callable[..., Trace]) -> None:
-    """Five-minute bins, the second one missing."""
+    """Calls of five-minute bins are spread over minutes, and a missing bin has none."""
     found = read("time,requests\n2027-01-04T08:00Z,7\n2027-01-04T08:10Z,5\n2027-01-04T08:15Z,0\n")
     assert list(found.counts) == [1, 2, 1, 2, 1] + [0] * 5 + [1] * 5 + [0] * 5
 
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_read_are_faults(tmp_path: Path) -> None:
     ],
 )
 def test_patterns_are_busy_when_they_say(pattern: Pattern, busy: int) -> None:
-    """A week's busy minutes, and the rate within them."""
+    """A pattern has its rate in exactly its busy minutes of a week."""
     found = make_trace(pattern, rate=10)
     assert (found.start.weekday(), found.days) == (0, 7)
     assert sum(1 for calls in found.counts if calls) == busy

@@ -1,4 +1,4 @@
-"""Custom resources: the request, the answer and everything that can go wrong with it."""
+"""Custom resources: the event, the answer, and all possible failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Handler:
 
 
 def make(act: Callable[[Handler, dict[str, Any]], dict[str, Any] | None]) -> tuple[CustomResource, Handler]:
-    """A custom resource and its function."""
+    """Return a custom resource and its function."""
     responses = Responses(lambda: "http://127.0.0.1:1")
     return CustomResource(responses), Handler(responses, act)
 
@@ -92,7 +92,7 @@ def test_request_has_cloudformations_form() -> None:
 
 
 def test_update_and_delete_name_what_they_are_about() -> None:
-    """Update carries the old properties, both carry the physical id."""
+    """Update and Delete events have the physical id, and Update also the old properties."""
     resource, handler = make(lambda me, event: me.answer(event, PhysicalResourceId="new"))
     old = {"ServiceToken": TOKEN, "Flag": False}
     assert resource.update(request(handler, physical_id="old", old_properties=old)).physical_id == "new"
@@ -102,7 +102,7 @@ def test_update_and_delete_name_what_they_are_about() -> None:
 
 
 def test_failed_create_may_name_what_it_left() -> None:
-    """The id of a FAILED answer is what the rollback deletes; without one it is the generated id."""
+    """The rollback deletes the id of a FAILED answer, or else the generated id."""
     resource, handler = make(
         lambda me, event: me.answer(event, Status="FAILED", Reason="quota", PhysicalResourceId="half")
     )
@@ -138,7 +138,7 @@ def test_answer_that_is_no_json_fails_the_resource() -> None:
 
 
 def test_function_that_dies_without_answer_fails_at_once() -> None:
-    """CloudFormation would wait an hour; here the reason comes at once and says so."""
+    """A function that ends without an answer fails the resource at once, and not after an hour."""
 
     def crash(me: Handler, event: dict[str, Any]) -> dict[str, Any]:
         del me, event
@@ -165,7 +165,7 @@ def test_function_that_cannot_be_called_fails_at_once() -> None:
 
 
 def test_service_timeout_ends_the_wait() -> None:
-    """A function that goes on for ever is given up at its ServiceTimeout."""
+    """A function that never ends fails the resource at its ServiceTimeout."""
     forever = threading.Event()
     resource, handler = make(lambda me, event: forever.wait(120) and None)  # noqa: ARG005 - a function's arguments
     properties = {"ServiceToken": TOKEN, "ServiceTimeout": "1"}

@@ -18,7 +18,7 @@ def graph_of(resources: dict[str, Any]) -> dict[str, set[str]]:
 
 
 def test_references_and_depends_on_make_the_order() -> None:
-    """A resource waits for what it refers to and for what it names; parameters are no resources."""
+    """The order follows references and DependsOn, and parameters are no resources."""
     graph = graph_of(
         {
             "A": thing(),

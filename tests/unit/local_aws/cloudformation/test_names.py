@@ -15,7 +15,7 @@ def test_name_has_stack_logical_id_and_a_random_part() -> None:
 
 
 def test_name_keeps_its_limit_and_its_random_part() -> None:
-    """Long stacks and long ids are cut, never the part that makes the name unique."""
+    """A long generated name is cut without losing its random part."""
     for stack, logical_id in (("s" * 100, "r" * 100), ("s" * 100, "r"), ("s", "r" * 100)):
         name = physical_name(stack, logical_id, limit=63, lower=True)
         assert len(name) <= 63

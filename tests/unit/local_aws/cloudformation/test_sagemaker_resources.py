@@ -17,7 +17,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi"
 
 
 class Service:
-    """Answers DescribeEndpoint from a list of states; the last one stays."""
+    """Answers DescribeEndpoint from a list of states; the last one repeats."""
 
     def __init__(self, *states: tuple[str, str, str]) -> None:
         self.states = list(states)
@@ -79,7 +79,7 @@ def test_creation_waits_until_it_serves() -> None:
 
 
 def test_failed_endpoint_gives_its_reason_and_its_id() -> None:
-    """The FailureReason is the resource's reason; the id is known, so that the rollback can delete it."""
+    """A failed endpoint fails its resource with the FailureReason, and the rollback deletes it by its id."""
     seen: list[str] = []
     service = Service(("Creating", "new", ""), ("Failed", "new", "the image has no GPU driver"))
     with pytest.raises(ResourceFailure, match="the image has no GPU driver"):
@@ -96,7 +96,7 @@ def test_update_that_sagemaker_took_back_fails() -> None:
 
 
 def test_take_back_waits_for_a_running_update_and_sends_none_when_nothing_is_to_do() -> None:
-    """SageMaker refuses changes of an endpoint under way, and what it rolled back by itself needs no update."""
+    """A rollback waits for a running update, and sends none if SageMaker has rolled back itself."""
     service = Service(("Updating", "new", ""), ("InService", "new", ""))
     Endpoint().update(request(service))
     assert "update_endpoint" not in service.calls

@@ -21,7 +21,7 @@ from local_aws.kit.clients import Clients
     ],
 )
 def test_every_kind_of_s3_url_is_read(url: str) -> None:
-    """Virtual hosts, path style and this machine's address name the same object."""
+    """Template URLs with a virtual host, a path and a local address give the same object."""
     assert s3_location(url) == ("bucket", "a/key.json")
 
 

@@ -1,4 +1,4 @@
-"""The state that data make of an alarm."""
+"""The state of an alarm that follows from data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's checks: what a deploy leaves is found, and sentences are compared."""
+"""The demo's checks: leftover resources are found, and sentences are compared."""
 
 from __future__ import annotations
 

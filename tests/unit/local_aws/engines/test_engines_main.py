@@ -1,4 +1,4 @@
-"""`cohost local run` and `cohost local report` hand everything they were told to the module."""
+"""`cohost local run` and `cohost local report` pass all options to the module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_aws.engines import __main__ as engines
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would have taken this process's place."""
+    """Record the commands that would replace this process."""
     commands: list[list[str]] = []
     monkeypatch.setattr(cli_local.os, "execv", lambda _, arguments: commands.append(list(arguments)))
     return commands

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_a_folder_keeps_its_key_for_its_owner_alone(tmp_path: Path) -> None:
-    """The key stays the same over starts, differs between folders, and nobody else can open its file."""
+    """A state folder keeps its access key over starts, and only its owner can read it."""
     key = user_key(tmp_path)
     assert user_key(tmp_path) == key
     assert read_key(tmp_path) == {"key_id": key.key_id, "secret": key.secret}
@@ -38,7 +38,7 @@ def test_a_key_that_others_may_have_read_is_replaced(mode: int, tmp_path: Path) 
 
 
 def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
-    """A start never fails for what an earlier one left half done; where nothing can be kept, it says so."""
+    """A damaged key file is replaced, and a folder that cannot be written is an error."""
     user_key(tmp_path)
     (tmp_path / KEY_FILE).write_text("{")
     assert user_key(tmp_path).secret == read_key(tmp_path)["secret"]

@@ -18,7 +18,7 @@ check = partial(check_request, service="sagemaker", title="SageMaker")
 
 
 def variant(**members: Any) -> dict[str, Any]:
-    """An endpoint configuration with one production variant."""
+    """Return an endpoint config with one production variant."""
     whole = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **members}
     return {"EndpointConfigName": "c", "ProductionVariants": [whole]}
 
@@ -84,7 +84,7 @@ def test_a_broken_constraint_is_told_in_the_services_form(
 
 
 def test_all_faults_come_at_once() -> None:
-    """A request with several faults names all of them."""
+    """All faults of a request are reported at once."""
     with faulted("ValidationException", 400, "2 validation errors detected: ") as caught:
         check("CreateEndpointConfig", variant(InitialInstanceCount=0, InstanceType="ml.cool.xlarge"))
     assert all(name in caught.value.message for name in ("initialInstanceCount", "ml.cool.xlarge"))
@@ -127,7 +127,7 @@ def test_a_wrong_json_type_cannot_be_read(value: object) -> None:
 
 
 def test_a_boolean_is_no_number() -> None:
-    """Python takes True for 1; the service does not."""
+    """A boolean is rejected for a number."""
     with faulted("SerializationException", 400, "integer"):
         check("CreateEndpointConfig", variant(InitialInstanceCount=True))
 
@@ -151,5 +151,5 @@ def test_an_unknown_operation_is_refused() -> None:
     ],
 )
 def test_java_patterns_match_as_in_java(pattern: str, text: str, matches: bool) -> None:  # noqa: FBT001
-    """The character classes that only Java has keep their meaning."""
+    """Character classes that only Java has match as in Java."""
     assert bool(matcher(pattern).fullmatch(text)) is matches
