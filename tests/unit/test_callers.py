@@ -20,7 +20,7 @@ TOKEN = "the-token"
 
 
 class Behind:
-    """An application that notes the requests that reach it."""
+    """An application that records its requests."""
 
     def __init__(self) -> None:
         self.seen: list[Message] = []
@@ -40,7 +40,7 @@ async def refuse(reason: str, send: Send) -> None:
 
 
 def ask(headers: dict[str, str], *, url: str = "http://127.0.0.1:8084") -> tuple[httpx.Response, list[Message]]:
-    """The guard's answer to a request, and what got through to the application behind it."""
+    """Return the guard's answer to a request, and the requests that reached the application."""
     behind = Behind()
     # Starlette's own test client would bring a host and an event loop of its own.
     transport = httpx.ASGITransport(app=Guard(behind, TOKEN, refuse))
@@ -94,7 +94,7 @@ def test_a_web_page_is_told_apart(headers: dict[str, str], field: str) -> None:
 
 
 def test_who_holds_the_token_gets_through_and_the_token_stays_behind() -> None:
-    """The application sees the request without the token's header, whatever its letter case was."""
+    """A request with the token reaches the application without the token's header."""
     answer, seen = ask({"X-Cohost-Token": TOKEN, "x-other": "1"})
     assert answer.text == "reached"
     names = [name for name, _ in seen[0]["headers"]]

@@ -1,4 +1,4 @@
-"""The `cohost` command: what it prints, what it refuses, and how it ends."""
+"""The `cohost` command: output, rejections and exit codes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_command_has_help_with_an_example_and_a_row_on_its_page() -> None:
 
 
 def test_every_key_of_the_catalog_is_documented() -> None:
-    """docs/catalog.md names each key that the catalog takes."""
+    """docs/catalog.md has each key of the catalog."""
     text = (ROOT / "docs" / "catalog.md").read_text()
     for settings in (Endpoint, Storage, ModelEntry, GpuSettings, BatchedSettings):
         for name, info in settings.model_fields.items():
@@ -100,14 +100,14 @@ def test_render_prints_the_file_that_is_deployed() -> None:
 
 
 def test_render_of_an_unknown_model_names_the_nearest() -> None:
-    """A misspelt name is told with the right one."""
+    """`cohost render` of a misspelt model names the nearest one."""
     with refused("model-not-in-catalog", kind=CatalogError) as caught:
         run("render", "mdebert", "--catalog", ENCODERS)
     assert "'mdeberta'" in caught.value.fix
 
 
 def test_bundle_writes_the_same_bytes_twice(tmp_path: Path) -> None:
-    """An archive depends on its entry alone."""
+    """`cohost bundle` writes the same bytes twice."""
     for out in ("a", "b"):
         assert run("bundle", "--out", str(tmp_path / out), "--catalog", ENCODERS).exit_code == 0
 
@@ -117,7 +117,7 @@ def test_bundle_writes_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_bundle_of_an_unknown_model_writes_nothing(tmp_path: Path) -> None:
-    """A wrong name among right ones leaves nothing half-done."""
+    """`cohost bundle` with one unknown model writes no archive."""
     with pytest.raises(CatalogError):
         run("bundle", "mdeberta", "nope", "--out", str(tmp_path / "out"), "--catalog", ENCODERS)
 
@@ -159,14 +159,14 @@ def test_verify_ends_with_1_on_a_foreign_archive_with_errors(tmp_path: Path) -> 
 
 
 def test_pairs_must_match_the_texts() -> None:
-    """A forgotten second text is told before anything is called."""
+    """`cohost invoke` with a missing second text is rejected before a call."""
     with refused("pairs-unmatched", "--pair", kind=InvocationError):
         run("invoke", "--model", "nli", "a", "b", "--pair", "c")
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_parameters_must_be_a_json_object(text: str) -> None:
-    """Parameters that the handler could not read are told before anything is called."""
+    """`cohost invoke` with wrong parameters is rejected before a call."""
     with refused("parameters-not-json", "--parameters", kind=InvocationError):
         run("invoke", "--model", "nli", "a", "--parameters", text)
 
@@ -224,7 +224,7 @@ def test_an_error_with_json_is_data_on_stdout(
 def test_all_faults_of_a_catalog_are_entries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error that gathers several faults is one entry for each, and one line on stderr."""
+    """Each fault of a catalog is an entry in the JSON and a line on stderr."""
 
     class SeveralFaultsError(CohostError):
         def entries(self) -> list[dict[str, str]]:
@@ -251,7 +251,7 @@ def test_a_refusal_of_aws_is_an_entry_with_its_own_code(
 
 
 def test_an_error_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect of the program keeps its traceback."""
+    """An unexpected exception keeps its traceback."""
     monkeypatch.setattr(options, "load_catalog", lambda _: 1 / 0)
     monkeypatch.setattr(sys, "argv", ["cohost", "models"])
     with pytest.raises(ZeroDivisionError):
@@ -270,7 +270,7 @@ def test_missing_packages_are_named_with_their_groups(monkeypatch: pytest.Monkey
 
 @pytest.mark.process
 def test_help_loads_neither_boto3_nor_pydantic() -> None:
-    """The list of commands appears at once: a subcommand's modules are imported when it is called."""
+    """`cohost --help` imports neither boto3 nor pydantic."""
     script = "import sys; from cohost.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
@@ -282,7 +282,7 @@ def test_help_loads_neither_boto3_nor_pydantic() -> None:
 
 @pytest.mark.process
 def test_fault_is_one_line_and_exit_code_1() -> None:
-    """A user sees what is wrong, not where in our code it was found."""
+    """An error is one line on stderr with exit code 1."""
     done = subprocess.run(
         [sys.executable, "-m", "cohost", "models", "--catalog", "nowhere.yaml"],
         capture_output=True,
@@ -296,5 +296,5 @@ def test_fault_is_one_line_and_exit_code_1() -> None:
 
 
 def test_wrong_usage_is_exit_code_2() -> None:
-    """An option that is not there is wrong usage."""
+    """An unknown option ends with exit code 2."""
     assert CliRunner().invoke(cli.app, ["models", "--nope"]).exit_code == 2

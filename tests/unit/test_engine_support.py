@@ -1,4 +1,4 @@
-"""The backends that can serve a model, and the output of the command about them."""
+"""The backends that can serve a model, and the output of `cohost engines`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertModel"]}
 
 
 def catalog_of(entry: Mapping[str, Any], **changes: Any) -> Catalog:
-    """A catalog of one model, `m`."""
+    """Return a catalog of one model, `m`."""
     endpoint = {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": LMI}
     endpoint |= changes.pop("endpoint", {})
     model = {"model_id": "org/name", "task": "feature-extraction", **entry}
@@ -53,7 +53,7 @@ def words(found: Mapping[str, Verdict]) -> dict[str, str]:
 
 
 def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
-    """The product is built on this: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
+    """The three encoders can be served by transformers or ONNX, and not by TensorRT-LLM."""
     loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
@@ -81,7 +81,7 @@ def test_vectors_of_a_bert_are_what_vllm_can_do() -> None:
     ],
 )
 def test_the_image_decides_what_is_there(image: str, topology: str, expected: tuple[str, ...]) -> None:
-    """The vLLM image has no DJL and no label, the TensorRT-LLM image no vLLM; ONNX has an image of its own."""
+    """The backends of an image are known: the vLLM image has no DJL, the TensorRT-LLM image no vLLM."""
     endpoint = {"image": image, "topology": topology}
     assert tuple(words(verdicts(BERT, endpoint=endpoint)).values()) == expected
 
@@ -108,13 +108,13 @@ def test_what_is_not_known_is_unknown() -> None:
 
 
 def test_an_architecture_that_nobody_tried_is_left_open() -> None:
-    """The export's own check decides, and vLLM may run it by transformers."""
+    """An untested architecture has the verdict "unknown" for ONNX and vLLM."""
     found = words(verdicts(DISTILBERT))
     assert (found["stock"], found["onnx"], found["vllm"]) == ("yes", "unknown", "unknown")
 
 
 def test_a_missing_head_keeps_every_transformers_backend_out() -> None:
-    """A head would be made up, and every answer would look right."""
+    """A model without a trained head is rejected for every backend that uses transformers."""
     found = words(verdicts(BERT, {"task": "text-classification"}))
     assert (found["stock"], found["batched"], found["onnx"]) == ("no", "no", "no")
 
@@ -132,7 +132,7 @@ def test_cpu_full_installs_packages_and_says_so() -> None:
 
 
 def test_every_reason_has_a_source() -> None:
-    """A claim without one cannot be checked."""
+    """Each reason has a source."""
     cases = [verdicts(config, {"task": task}, endpoint={"image": image})
              for config in (None, BERT, DISTILBERT) for task in ("text-classification", "feature-extraction")
              for image in (LMI, CPU_FULL, VLLM)]  # fmt: skip
@@ -143,7 +143,7 @@ def test_every_reason_has_a_source() -> None:
 
 @pytest.mark.parametrize("label", ["entailment", "ENTAILED", "entail", "not_entailment", "contradiction", ""])
 def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
-    """The handler travels without the checks, so each has the rule; a model that passes here must load there."""
+    """The check and the handler agree on the labels that mean entailment."""
     try:
         found = entailment_index({label: 0}, "m") == 0
     except ValueError:
@@ -152,7 +152,7 @@ def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
 
 
 def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
-    """The folder's files are served, so its labels decide about zero-shot."""
+    """A local config.json overrides the profile."""
     folder = tmp_path / "org/name"
     folder.mkdir(parents=True)
     labels = {"0": "joy", "1": "anger"}

@@ -17,7 +17,7 @@ def test_each_public_name_is_there(name: str) -> None:
 
 
 def test_another_name_is_an_attribute_error() -> None:
-    """A name that is not public fails as one that a module lacks, so that hasattr and pickling work."""
+    """A name that is not public raises AttributeError, as hasattr and pickle need."""
     with pytest.raises(AttributeError, match="has no attribute 'CohostServer'"):
         _ = cohost.CohostServer
 

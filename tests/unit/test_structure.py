@@ -1,4 +1,4 @@
-"""The sizes that keep the house easy to hold in one head: modules to a folder, lines to a module. And its language."""
+"""The limits of size: modules per folder, lines per module; and the rule for docstrings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def questions(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=str)
 def test_a_folder_can_be_overlooked(folder: Path) -> None:
-    """A folder holds at most 15 modules beside other folders, and at most 25 alone."""
+    """A folder has at most 15 modules beside other folders, and at most 25 alone."""
     beside_folders = any(other.parent.parent == folder for other in MODULES if other.parent != folder)
     assert Counter(path.parent for path in MODULES)[folder] <= (15 if beside_folders else 25)
 
@@ -52,7 +52,7 @@ def test_a_module_is_a_theme() -> None:
 
 
 def test_a_docstring_names_the_effect() -> None:
-    """No docstring of the product begins with a question word, which leaves the reader to guess what is returned."""
+    """No docstring of the project begins with a question word."""
     assert [f"{path}:{found}" for path, source in SOURCES.items() for found in questions(source)] == []
 
 

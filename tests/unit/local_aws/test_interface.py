@@ -12,7 +12,7 @@ GLUE = {"__main__.py", "demo", "engines", "testing"}
 
 
 def taken() -> dict[str, set[str]]:
-    """The names that the emulator imports from each module of the core, but for what ties it to the product."""
+    """Return the names that the emulator imports from each module of the core."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in FOLDER.rglob("*.py"):
         if path.relative_to(FOLDER).parts[0] in GLUE:

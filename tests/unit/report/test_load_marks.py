@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def marks(run: Run, **changes: object) -> list[Mark]:
-    """The marks of a run that came to its end, without limits."""
+    """Return the marks of a completed load test without limits."""
     facts: dict[str, object] = {"complete": True, "max_error_rate": None, "p99_below": None}
     return marks_of(run, **{**facts, **changes})  # type: ignore[arg-type]
 
@@ -94,7 +94,7 @@ def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
 
 
 def test_a_run_without_an_answer_names_the_reason() -> None:
-    """The first call's failure says most."""
+    """A load test without an answer has the first call's failure as its reason."""
     cold = (ColdCall(model="a", first_s=None, second_s=None, refused=0, failure="connection failed: refused"),)
     run = run_of(samples=calls(0, 1, 0.1, outcome=Outcome.CONNECTION), record=record(phase(0, 1), cold=cold))
 
@@ -105,7 +105,7 @@ def test_a_run_without_an_answer_names_the_reason() -> None:
 
 
 def test_limits_of_the_user_are_kept_or_marked() -> None:
-    """Failures above the share, a p99 not below: exit code 1, but the numbers stand."""
+    """A missed limit of the user gives exit code 1, and the results stay valid."""
     samples = np.concatenate([calls(0, 1, 0.02)])
     samples["outcome"][::4] = Outcome.MODEL_ERROR
     run = run_of(samples=samples)

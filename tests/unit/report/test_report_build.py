@@ -36,7 +36,7 @@ def written(tmp_path: Path, *runs: Run) -> Written[Report]:
 
 
 def test_markdown_has_the_columns_by_which_designs_are_compared(tmp_path: Path) -> None:
-    """The row of the earlier measurement, as it was written down then."""
+    """The Markdown table has the columns of the earlier measurement, and its row."""
     text = written(tmp_path, table_run(tmp_path / "a")).markdown.read_text()
 
     head = next(line for line in text.splitlines() if line.startswith("| run"))
@@ -57,7 +57,7 @@ def test_an_unknown_price_is_said_to_be_unknown(tmp_path: Path) -> None:
 
 
 def test_an_emulation_has_no_price(tmp_path: Path) -> None:
-    """The speed of this machine must not be taken for that of AWS."""
+    """A result of the emulator has no price."""
     run = table_run(tmp_path / "a", price=None, target=target(emulated=True))
 
     text = written(tmp_path, run).markdown.read_text()
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 class Watch:
-    """A CloudWatch that has ModelLatency alone, and counts how often it is asked."""
+    """A CloudWatch with only ModelLatency that counts its requests."""
 
     def __init__(self, fault: Exception | None = None) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -165,7 +165,7 @@ class Watch:
 
 
 def test_the_endpoints_metrics_stand_beside_the_callers(tmp_path: Path) -> None:
-    """ModelLatency of the same minutes is joined in milliseconds, and kept for the next report."""
+    """The report has ModelLatency of the load test's minutes, and stores it for the next report."""
     run, watch = table_run(tmp_path / "a"), Watch()
     save_run(run)
 
@@ -223,7 +223,7 @@ def texts(chart: Chart, kind: str) -> list[str]:
 
 
 def test_every_group_of_bars_keeps_its_name() -> None:
-    """Long names take several lines, so that none is left out beside the others, also on a phone."""
+    """Long names of bars take several lines, also on a phone."""
     names = ["02 CPU and ONNX, stock", "03 one component a model", "04 <co-hosted>"]
     chart = Chart.of_bars(names, {"p50": [(1.0, "a"), (None, ""), (3.0, "c")]}, ("", "ms"))
 
@@ -233,7 +233,7 @@ def test_every_group_of_bars_keeps_its_name() -> None:
 
 
 def test_many_names_are_thinned() -> None:
-    """Sixty minutes in a row are named here and there instead of over one another."""
+    """An axis of sixty minutes has only some of their names."""
     names = [str(minute) for minute in range(60)]
     shown = texts(Chart.of_bars(names, {"x": [(1.0, "")] * 60}, ("minute", "ms")), "tick")
 
@@ -241,7 +241,7 @@ def test_many_names_are_thinned() -> None:
 
 
 def test_every_colour_of_a_chart_is_in_the_style_sheet() -> None:
-    """Series beyond the palette repeat it; bad, grey and pale have colours of their own."""
+    """Each colour of a chart is in the style sheet, and series beyond the palette repeat it."""
     style = frame.page("a", "b")
     used = []
     for colour in (*range(SERIES + 1), BAD, GREY, PALE):

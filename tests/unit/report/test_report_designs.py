@@ -1,4 +1,4 @@
-"""Designs held against each other by results that exist: the table, the page, and what must not be compared."""
+"""The comparison of designs by results: table, page, and incomparable results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRICE_OF_03 = Price(usd_per_hour=5.752, source="AWS Pricing API", date="2026-08-
 
 
 def measured(folder: Path, label: str, **changes: Any) -> Path:
-    """The folder of a run of one of the designs, on AWS unless told otherwise."""
+    """Return the folder of a load test of one design, by default on AWS."""
     facts = {**DESIGNS[label[:2]], **changes.pop("target", {})}
     save_run(table_run(folder, label=label, target=target(**facts), **changes))
     return folder
@@ -61,7 +61,7 @@ def weights(written: Written[Comparison]) -> list[str]:
 
 
 def test_the_table_has_the_columns_of_the_earlier_measurement(tmp_path: Path) -> None:
-    """A design a row, over all its models, in the order given; an unknown price is said to be unknown."""
+    """The table has one row per design in the given order, with "unknown" for an unknown price."""
     written = write_comparison(three(tmp_path), tmp_path / "out")
 
     lines = written.markdown.read_text().splitlines()
@@ -116,14 +116,14 @@ def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_beside_the_design_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
-    """A fair table has the same models, texts and caller in every row."""
+    """Designs with other models, texts or callers get a note."""
     runs = [measured(tmp_path / "a", "04"), measured(tmp_path / "b", "02", **changes)]
     notes = write_comparison(runs, tmp_path / "out").content.notes
     assert [told in text for _, text in notes] == [True]
 
 
 def test_marks_of_a_run_come_along(tmp_path: Path) -> None:
-    """An invalid run is marked in its row too, and the worst note comes first."""
+    """An invalid load test is marked in its row, and the worst note comes first."""
     late = Mark(code="generator-lag", message="the generator was late", invalid=True)
     runs = [measured(tmp_path / "a", "04"), measured(tmp_path / "b", "02", payloads="others", marks=(late,))]
     written = write_comparison(runs, tmp_path / "out")
@@ -139,7 +139,7 @@ def test_a_run_without_batch_8_is_told(tmp_path: Path) -> None:
 
 
 def test_reports_are_as_good_as_samples(tmp_path: Path) -> None:
-    """A report.json that somebody sent is enough; its numbers are the same."""
+    """A report.json gives the same table as the samples."""
     runs = three(tmp_path)
     reported = write_report(runs, tmp_path / "report").json
     sent = write_comparison([reported], tmp_path / "a").content
@@ -192,7 +192,7 @@ def test_the_page_asks_nobody_and_every_plot_draws_something(tmp_path: Path) -> 
     ],
 )
 def test_what_is_no_result_is_told(tmp_path: Path, content: str | None, code: str) -> None:
-    """The path, what is allowed, and what to do."""
+    """A path without a result is rejected with the allowed ones and the fix."""
     file = tmp_path / "report.json"
     if content is not None:
         file.write_text(content)

@@ -73,7 +73,7 @@ def test_a_missing_run_is_told(tmp_path: Path) -> None:
 
 
 def test_what_the_end_cut_off_is_no_failure() -> None:
-    """A call that nobody answered wrongly is counted apart."""
+    """A call that the end of the load test cut off is not counted as failed."""
     rows = calls(0, 1, 1.0)
     rows["outcome"][:3] = [Outcome.UNFINISHED, Outcome.UNSENT, Outcome.TIMED_OUT]
 

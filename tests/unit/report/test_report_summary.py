@@ -1,4 +1,4 @@
-"""A run's numbers from its samples."""
+"""The numbers of a load test, computed from its samples."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_batch_of_eight_has_no_cost(tmp_path: Path) -> None:
 
 
 def test_latency_of_an_open_load_counts_from_the_planned_moment(tmp_path: Path) -> None:
-    """A call that was sent late because others had not come back waited since it was due."""
+    """In an open load the latency of a late call counts from its planned time."""
     rows = calls(0, 1, 0.1)
     rows["planned"] -= 0.4
     run = Run(record(phase(0, 1, rate=10.0)), rows, ticks(10), tmp_path)
@@ -63,7 +63,7 @@ def test_latency_of_an_open_load_counts_from_the_planned_moment(tmp_path: Path) 
 
 
 def test_failures_by_kind_and_status(tmp_path: Path) -> None:
-    """Model errors are told apart by their status, and none of them has a latency."""
+    """Model errors are counted by status, and have no latency."""
     rows = calls(0, 1, 0.1)
     rows["outcome"][:6] = [Outcome.MODEL_ERROR] * 3 + [Outcome.TIMED_OUT, Outcome.UNSENT, Outcome.UNFINISHED]
     rows["status"][:3] = [503, 503, 400]
@@ -102,7 +102,7 @@ def test_a_step_without_an_answer_has_no_numbers(tmp_path: Path) -> None:
 
 
 def test_a_run_that_measured_nothing_has_no_headline(tmp_path: Path) -> None:
-    """Interrupted in its warm-up."""
+    """A load test that ended in its warm-up has no headline numbers."""
     run = Run(record(phase(0, 1, kind="warm-up")), calls(0, 1, 0.1), ticks(0), tmp_path)
 
     assert summarise(run).headlines == ()

@@ -1,4 +1,4 @@
-"""The choice of files, and the faults that are found in a model before it is uploaded."""
+"""The choice of files of a model, and the faults that are found before an upload."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_pickles_are_taken_where_there_is_nothing_else() -> None:
 
 
 def test_code_is_taken_where_it_is_trusted() -> None:
-    """A model with trust_remote_code needs its Python files."""
+    """A model with trust_remote_code includes its Python files."""
     assert "modeling_own.py" in choose(REPOSITORY, allow_pickle=False, with_code=True)
 
 
 def write(folder: Path, **files: bytes | str) -> Path:
-    """A folder of a whole model with these files in place of its own; an empty text removes one."""
+    """Write a complete model folder with these files instead; empty text removes a file."""
     whole: dict[str, bytes | str] = {
         "config.json": json.dumps(CONFIG),
         "tokenizer.json": "{}",
@@ -121,6 +121,6 @@ def test_faults_are_found(files: dict[str, bytes | str], expected: list[str], tm
 
 
 def test_pickle_that_is_allowed_has_no_fault(tmp_path: Path) -> None:
-    """The user said that the origin is trusted."""
+    """A pickle with allow_pickle has no fault."""
     folder = write(tmp_path, **{"model.safetensors": "", "pytorch_model.bin": b"\x80\x02"})
     assert codes(folder, allow_pickle=True) == []

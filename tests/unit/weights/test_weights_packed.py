@@ -1,4 +1,4 @@
-"""Archives with weights in them: uploaded once as the beginning of an archive, put together inside S3."""
+"""Archives with weights: pushed once as the beginning of an archive, composed inside S3."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEY = "models/0123456789ab/nli.tar.gz"
 
 
 def packed(**settings: Any) -> Any:
-    """The entry of a model whose weights go into its archive."""
+    """Return the entry of a model with `weights: archive`."""
     return entry_of(weights="archive", **settings)
 
 
@@ -140,7 +140,7 @@ def test_archive_never_changes_under_its_key(pusher: MakePusher, s3: S3Client) -
 
 
 def test_failed_composition_leaves_no_parts(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """Parts that nobody completes would bill for ever."""
+    """A failed composition aborts its upload, whose parts would bill."""
     pusher().push("nli", packed())
     requests.stop("CompleteMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
@@ -173,7 +173,7 @@ def begin_another(pusher: MakePusher, model: Path, requests: Requests) -> None:
 def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """The checksum beside the part is that of what it holds, and not of what its upload was begun for."""
+    """A resumed push of changed content stores the checksum of the new content."""
     begin_another(pusher, model, requests)
     pusher().push("nli", packed())
     # To the end, which tarfile does not read and where the checksum stands.
@@ -183,7 +183,7 @@ def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
 def test_interrupted_change_of_a_part_leaves_none(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """A part with the checksum of another would be taken for whole."""
+    """An interrupted change of packed weights leaves no manifest."""
     begin_another(pusher, model, requests)
     requests.stop("CreateMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
@@ -205,7 +205,7 @@ def test_part_of_other_files_is_refused(pusher: MakePusher, model: Path, s3: S3C
 
 
 def test_part_is_listed_and_removed_with_its_revision(pusher: MakePusher, s3: S3Client) -> None:
-    """Whole as soon as it is there, and gone with everything of the revision."""
+    """Packed weights are listed when complete, and removed with their revision."""
     pusher().push("nli", packed())
     store = WeightsStore(s3, BUCKET)
     (stored,) = store.revisions()
@@ -215,14 +215,14 @@ def test_part_is_listed_and_removed_with_its_revision(pusher: MakePusher, s3: S3
 
 
 def test_object_that_is_no_part_is_refused(s3: S3Client) -> None:
-    """Something else under the part's key makes no archive."""
+    """An object that is no packed weights makes no archive."""
     s3.put_object(Bucket=BUCKET, Key=REVISION.packed, Body=gzip.compress(b"x"))
     with refused("weights-part-foreign"):
         composed(s3, packed())
 
 
 def test_properties_of_the_resource_are_checked() -> None:
-    """The function compares the property with the models of the same request."""
+    """The property PackedWeights must fit the models of the same event."""
     models = {"nli": {"engine": "Python"}}
     assert packed_revisions({"Models": models, "PackedWeights": {"nli": str(REVISION)}}) == {"nli": REVISION}
     for wrong in ({"nli": "org/nli"}, {"other": str(REVISION)}, "nli"):

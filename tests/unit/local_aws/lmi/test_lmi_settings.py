@@ -1,4 +1,4 @@
-"""The container's environment, about failed models and waits, is read once, and refused where it cannot be."""
+"""The container's variables about failed models and waits are read once, and invalid ones rejected."""
 
 from __future__ import annotations
 

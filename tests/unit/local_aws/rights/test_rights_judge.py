@@ -46,7 +46,7 @@ def test_a_user_is_not_judged_and_a_role_without_policies_may_nothing() -> None:
 
 
 def test_a_role_may_what_a_policy_allows_and_no_other_denies() -> None:
-    """An explicit deny has a text of its own."""
+    """A role may do what a policy allows and none denies; an explicit deny has AWS's own text."""
     judge(policy()).check(SESSION, DELETE)
     with pytest.raises(DeniedError, match=r"with an explicit deny in an identity-based policy$"):
         judge(policy(), policy("Deny", "sagemaker:*")).check(SESSION, DELETE)
@@ -73,7 +73,7 @@ def test_an_unknown_condition_is_named_and_never_a_permission() -> None:
 
 
 def test_a_right_that_depends_on_what_exists_is_judged_with_its_own_text() -> None:
-    """DeleteEndpoint of a scaled variant needs the right to deregister it."""
+    """DeleteEndpoint of a scaled variant also needs the right to deregister its target."""
     request = Request(action="application-autoscaling:DeregisterScalableTarget", resource="*")
     more = {"dependents": lambda _: [Dependent(request=request, denial="An Application AutoScaling scalable target")]}
     with pytest.raises(DeniedError, match=r"^An Application AutoScaling scalable target$"):
@@ -97,7 +97,7 @@ def test_a_right_that_depends_on_what_exists_is_judged_with_its_own_text() -> No
 def test_a_user_may_take_a_role_that_trusts_it(
     principal: dict[str, str], condition: dict[str, Any], trusted: object
 ) -> None:
-    """The trust policy decides, with its conditions; `cdk bootstrap`'s roles trust the account."""
+    """A user may assume a role whose trust policy allows it, such as the roles of `cdk bootstrap`."""
     statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal, "Condition": condition}
     strict = judge(trust={"Statement": statement})
     if trusted:

@@ -30,7 +30,7 @@ def moto_url() -> Iterator[str]:
 
 @pytest.fixture
 def make_cloud(moto_url: str, tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
-    """Makes an emulation with settings of the test's own, and a clock of its own if it gives one."""
+    """Return an emulator with settings of the test, and with its own clock if given."""
     clouds: list[Cloud] = []
 
     def make(*, clock: Clock | None = None, **settings: Any) -> Cloud:

@@ -1,4 +1,4 @@
-"""Calls of inference components: who is meant, who answers, and what is recorded."""
+"""Calls of inference components: the chosen component and copy, and the metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 
 def test_one_container_serves_the_models_of_one_archive(cloud: Cloud) -> None:
-    """The archive's folders are the model store of one container; `model_name` in the custom attributes chooses."""
+    """The folders of one archive are a container's models, which `model_name` chooses."""
     cloud.serve_component()
     (container,) = cloud.factory.started
     assert container.options["multi_model"] is False
@@ -68,7 +68,7 @@ def test_calls_name_their_component(cloud: Cloud) -> None:
 
 
 def test_a_component_of_another_endpoint_is_not_found(cloud: Cloud) -> None:
-    """A component answers only under the endpoint that it is on."""
+    """A component of another endpoint is not found."""
     cloud.serve_component()
     cloud.sagemaker.create_endpoint(EndpointName="e2", EndpointConfigName="config")
     cloud.wait_status("InService", "e2")
@@ -108,7 +108,7 @@ def test_copies_that_are_dead_are_service_unavailable(make_cloud: Callable[..., 
 
 
 def test_calls_of_components_are_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """Invocations, per copy and at once, are recorded for the component; the variant's count goes on beside them."""
+    """Calls of a component are counted for it, per copy and at once, and for its variant."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.serve_component(copies=2)
     for _ in range(4):

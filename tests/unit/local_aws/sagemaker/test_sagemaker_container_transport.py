@@ -21,7 +21,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi"
 
 
 class Peer:
-    """A server that answers each request with the next of its answers; None keeps it waiting, b"" closes."""
+    """A server that sends prepared answers; None delays, and b"" closes the connection."""
 
     def __init__(self, answers: list[bytes | None]) -> None:
         self.answers = answers
@@ -54,7 +54,7 @@ class PeerConnection(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def peer_and_client(answers: list[bytes | None]) -> AsyncIterator[tuple[Peer, httpx.AsyncClient]]:
-    """A peer with these answers, and a client whose requests go to it."""
+    """Return a server with these answers, and a client for it."""
     peer = Peer(answers)
     server = await asyncio.get_running_loop().create_server(lambda: PeerConnection(peer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -133,7 +133,7 @@ def test_what_follows_an_answer_is_nobodys() -> None:
 
 
 def test_an_idle_connection_is_not_trusted_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other end may be closing it, so a request would be lost."""
+    """A connection that was idle for long is not reused, because the container may close it."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         await client.get("/")
@@ -160,7 +160,7 @@ def test_a_broken_answer_is_a_protocol_error(answer: bytes) -> None:
 
 
 def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
-    """The connection is given up with it: its answer would be taken for the next request's."""
+    """A slow answer is a timeout, and its connection is closed."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         with pytest.raises(httpx.ReadTimeout):
@@ -172,7 +172,7 @@ def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
 
 
 def test_a_call_that_is_given_up_takes_its_connection_along() -> None:
-    """A caller that went away does not leave an answer behind for somebody else."""
+    """The connection of a cancelled call is closed."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         call = asyncio.create_task(client.get("/"))

@@ -1,4 +1,4 @@
-"""EndpointConfig operations and their rules, through boto3."""
+"""The operations of endpoint configs and their rules, with boto3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_configuration_is_described_as_it_was_created(cloud: Cloud) -> None:
 
 
 def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
-    """The texts for a name that is taken and for one that is not there are the service's."""
+    """A used name and a missing name give SageMaker's texts."""
     cloud.create_model()
     cloud.create_config()
     with faulted("ValidationException", 400, f'Cannot create already existing endpoint configuration "{ARN}:'):
@@ -78,7 +78,7 @@ def test_a_variant_that_breaks_a_rule_is_refused(cloud: Cloud, variant: dict[str
 
 
 def test_variants_are_of_one_kind(cloud: Cloud) -> None:
-    """A configuration has models on all of its variants, or components on all."""
+    """All variants of a config have models, or none has."""
     cloud.create_model()
     variant = {"InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
     variants = [{**variant, "VariantName": "a", "ModelName": "model"}, {**variant, "VariantName": "b"}]
@@ -89,7 +89,7 @@ def test_variants_are_of_one_kind(cloud: Cloud) -> None:
 
 
 def test_a_configuration_for_components_may_go_to_zero(cloud: Cloud) -> None:
-    """The recipe: a role, no model, one instance at the start, and none at least."""
+    """A config with a role and without a model may have a minimum of zero instances."""
     cloud.create_component_config()
     config = cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
     (variant,) = config["ProductionVariants"]

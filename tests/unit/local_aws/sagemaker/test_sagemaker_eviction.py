@@ -1,4 +1,4 @@
-"""Models make room for others, least recently used ones first, and go after their call where caching is disabled."""
+"""Models are evicted, the least recently used first, or after each call with disabled caching."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Instance:
         self.eviction = Eviction(self.models, api=parts, disk=parts, log=parts, meter=parts)
 
     def loaded(self, target: str, *, last_used: float, leases: int = 0) -> CachedModel:
-        """Add a loaded model, in use by so many calls."""
+        """Add a loaded model with this number of calls in progress."""
         model = self.models.add(target)
         model.loaded, model.last_used, model.leases = True, last_used, leases
         return model
@@ -45,7 +45,7 @@ class Instance:
 
 
 def test_an_idle_model_goes_before_a_busy_one() -> None:
-    """Although the busy one was used longer ago; neither the model that needs room goes, nor one on its way out."""
+    """An idle model is evicted before a busy one, even if it was used later."""
     instance = Instance()
     needy = instance.loaded("needy", last_used=1)
     instance.loaded("retiring", last_used=2).retiring = True
@@ -112,7 +112,7 @@ def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
 
 @pytest.mark.process
 def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> None:
-    """An unloaded model stays on the instance's disk: it is loaded again without a look at S3."""
+    """An evicted model is loaded again from the instance's disk without S3."""
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.factory.room = 1
@@ -136,7 +136,7 @@ def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud)
 
 @pytest.mark.process
 def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """ModelCacheSetting Disabled unloads the model and deletes its copy after each call."""
+    """ModelCacheSetting Disabled unloads a model and deletes its files after each call."""
     cloud.put_model("a.tar.gz", answer="first")
     cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
     assert cloud.invoke()["answer"] == "first"

@@ -1,4 +1,4 @@
-"""Updates under guardrails: calls move in steps, and an alarm takes them back."""
+"""Updates with guardrails: calls move in steps, and an alarm moves them back."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_alarm_that_is_on_already_lets_nothing_move(two: Cloud) -> None:
 
 
 def test_rolling_deployment_goes_batch_by_batch(two: Cloud, wait: Callable[..., None]) -> None:
-    """The first batch is one of two instances."""
+    """A rolling deployment moves one of two instances first."""
     policy = {"MaximumBatchSize": half(), "WaitIntervalInSeconds": LONG}
     update(two, {"RollingUpdatePolicy": policy, "AutoRollbackConfiguration": WATCHED})
     wait(lambda: answers(two, 2) == {"old": 1, "new": 1})
@@ -119,7 +119,7 @@ def test_rolling_deployment_goes_batch_by_batch(two: Cloud, wait: Callable[..., 
 
 
 def test_later_update_can_keep_the_guardrails(two: Cloud, wait: Callable[..., None]) -> None:
-    """RetainDeploymentConfig takes those of the update before."""
+    """RetainDeploymentConfig uses the guardrails of the previous update."""
     update(two, blue_green("CANARY", wait=1, CanarySize=half()))
     two.wait_status("InService")
     two.create_config("config-3", count=2)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FakeClients:
-    """Clients of an S3 that gives its one object when it is told to."""
+    """Clients of an S3 that returns its one object when a test requests it."""
 
     def __init__(self) -> None:
         self.asked, self.told = threading.Event(), threading.Event()
@@ -35,7 +35,7 @@ class FakeClients:
         return self
 
     def get_object(self, **_: str) -> dict[str, io.BytesIO]:
-        """An archive, once that is told."""
+        """Return an archive when the test requests it."""
         self.asked.set()
         assert self.told.wait(60)
         return {"Body": io.BytesIO(archive({"answer": "late"}))}

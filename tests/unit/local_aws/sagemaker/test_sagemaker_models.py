@@ -38,7 +38,7 @@ def test_a_name_is_used_once_whatever_its_case(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("operation", ["describe_model", "delete_model"])
 def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
-    """Describing and deleting what is not there give the service's text."""
+    """Describing and deleting a missing model gives SageMaker's text."""
     with faulted("ValidationException", 400, f'Could not find model "{ARN}:model/gone".'):
         getattr(cloud.sagemaker, operation)(ModelName="gone")
 
@@ -89,7 +89,7 @@ def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict
 
 
 def test_a_mirror_in_the_own_account_is_known_by_its_name(cloud: Cloud) -> None:
-    """An AWS image copied to a registry of the account keeps its name and tag, and is taken."""
+    """An AWS image in a registry of the account is known by its name and tag."""
     cloud.create_model(Image="123456789012.dkr.ecr.us-east-1.amazonaws.com/mirror/djl-inference:0.36.0-cpu-full")
 
 

@@ -15,13 +15,13 @@ def test_memory_is_held_back_as_measured(memory_mib: int, fits: bool) -> None:  
 
 
 def test_every_type_has_something_for_copies() -> None:
-    """A small CPU type keeps an eighth of its memory; an unknown type has nothing."""
+    """A small CPU type reserves an eighth of its memory, and an unknown type has none for copies."""
     assert schedulable("ml.c5.large") == Resources(accelerators=0, cpu_cores=2, memory_mib=512)
     assert not schedulable("ml.none.large").holds(Resources.required({"MinMemoryRequiredInMb": 128}))
 
 
 def test_taking_and_giving_back_cancel_out() -> None:
-    """An instance is as free after a copy has gone as before it came, and idle from then on."""
+    """An instance is as free after a copy has ended as before its start."""
     free = schedulable("ml.g5.12xlarge")
     instance = Instance(free=free, idle_since=0)
     wanted = Resources(accelerators=4, cpu_cores=0.25, memory_mib=1024)

@@ -34,7 +34,7 @@ def info(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.
 
 
 def test_files_and_folders_are_unpacked(tmp_path: Path, pack: Callable[[dict[str, str]], bytes]) -> None:
-    """Plain files arrive with their content, in folders that the archive need not name."""
+    """Plain files are unpacked with their content, into folders that the archive need not list."""
     (tmp_path / "a.tar.gz").write_bytes(pack({"serving.properties": "engine=Python\n", "sub/x": "y"}))
     unpack(tmp_path / "a.tar.gz", tmp_path / "out")
     assert (tmp_path / "out" / "serving.properties").read_text() == "engine=Python\n"

@@ -1,4 +1,4 @@
-"""Schedules run by the emulation's clock, against fakes of the services that they call."""
+"""Schedules that run by the emulator's clock, with fake services."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def schedule(expression: str, **changes: Any) -> dict[str, Any]:
 
 
 class Watch:
-    """A runner and its world; it runs what is due when the test says so."""
+    """A runner with its fake services, which runs due schedules when a test requests it."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -156,7 +156,7 @@ def test_one_time_schedule_calls_its_target_once_and_stays(watch: Watch) -> None
 
 
 def test_completed_schedule_goes_where_it_says_so(watch: Watch) -> None:
-    """ActionAfterCompletion DELETE removes it after its last call."""
+    """ActionAfterCompletion DELETE removes a schedule after its last call."""
     watch.put(a=schedule("at(2026-11-30T20:00:00)", ActionAfterCompletion="DELETE"))
     watch.pass_time(hours=9)
     assert len(watch.world.calls) == 1
@@ -164,7 +164,7 @@ def test_completed_schedule_goes_where_it_says_so(watch: Watch) -> None:
 
 
 def test_moved_schedule_fires_at_its_new_time(watch: Watch) -> None:
-    """An update before the time replaces it; the old time calls nothing."""
+    """A schedule that is updated before its time runs only at the new time."""
     watch.put(a=schedule("at(2026-11-30T20:00:00)"))
     watch.put(a=schedule("at(2026-12-01T00:00:00)"))
     watch.pass_time(hours=9)
@@ -181,7 +181,7 @@ def test_disabled_schedule_is_silent(watch: Watch) -> None:
 
 
 def test_refused_call_is_tried_again(watch: Watch) -> None:
-    """An endpoint that is being updated refuses its deletion; the next try is made later and succeeds."""
+    """A rejected deletion of an endpoint that is being updated is retried later."""
     watch.world.refusals = 2
     watch.put(a=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=9)
@@ -193,7 +193,7 @@ def test_refused_call_is_tried_again(watch: Watch) -> None:
 
 
 def test_refused_call_is_given_up_by_its_policy(watch: Watch) -> None:
-    """MaximumRetryAttempts 1 makes two tries, and the schedule is done; its group's metrics count them."""
+    """MaximumRetryAttempts 1 gives two attempts, which the metrics of the group count."""
     watch.world.refusals = 9
     target = {**schedule("")["Target"], "RetryPolicy": {"MaximumRetryAttempts": 1, "MaximumEventAgeInSeconds": 86400}}
     watch.put(a=schedule("at(2026-11-30T20:00:00)", Target=target))
@@ -240,7 +240,7 @@ def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
 
 @pytest.mark.parametrize("action", ["conquerEndpoint", "meta"])
 def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str) -> None:
-    """A misspelt action passes the deploy; it is done with at its time, and the schedules behind it still come."""
+    """A misspelt action fails at its time, and other schedules run."""
     misspelt = {"Arn": f"arn:aws:scheduler:::aws-sdk:sagemaker:{action}", "Input": "{}", "RoleArn": ROLE}
     watch.put(
         a=schedule("at(2026-11-30T20:00:00)", Target=misspelt, ActionAfterCompletion="DELETE"),

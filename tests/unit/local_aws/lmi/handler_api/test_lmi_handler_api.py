@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def installed() -> Iterator[None]:
-    """djl_python is importable for one test."""
+    """Make djl_python importable for one test."""
     before = set(sys.modules)
     handler_api.install()
     yield
@@ -67,7 +67,7 @@ def test_properties_are_found_whatever_their_case() -> None:
 
 
 def test_content_without_data_gives_its_first_entry() -> None:
-    """A form's only field is what get_as_string finds, as recorded (02, form urlencoded)."""
+    """get_as_string returns the only field of a form (recorded: 02)."""
     inputs = Input()
     assert inputs.get_as_bytes() is None
     inputs.content.add("inputs", b"abc")

@@ -39,7 +39,7 @@ def test_a_folder_is_itself(tmp_path: Path, prefix: str) -> None:
 
 @pytest.mark.parametrize("member", ["serving.properties", "./serving.properties", "nested/serving.properties"])
 def test_an_archive_is_read_from_its_innermost_folder(tmp_path: Path, member: str) -> None:
-    """Recorded (22): an archive packed with its folder around it loads all the same."""
+    """An archive that contains its folder loads (recorded: 22)."""
     _tar(tmp_path / "m.tar.gz", {member: b"engine=Python"})
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -83,7 +83,7 @@ def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
-    """A hostile archive cannot write beside its folder."""
+    """An archive with a member outside its folder is rejected."""
     _tar(tmp_path / "m.tar.gz", {"../../evil": b"x"})
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -102,5 +102,5 @@ def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_is_taken_from_the_address(url: str, name: str) -> None:
-    """Recorded (01): file://…/xlmr/ registers "xlmr"; a folder of a store is named by the same rule (29)."""
+    """The address file://…/xlmr/ registers the model "xlmr" (recorded: 01, 29)."""
     assert name_from_url(url) == name

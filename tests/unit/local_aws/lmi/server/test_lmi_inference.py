@@ -1,4 +1,4 @@
-"""Requests for inference: their parts reach the handler, and answers that nobody waits for are kept."""
+"""Inference requests: their parts reach the handler, and stored answers can be fetched."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_model_is_named_by_query_then_property(headers: dict[str, str], quer
 
 
 def test_a_form_field_names_the_model_last() -> None:
-    """A form may carry the model's name beside its inputs."""
+    """A form field can name the model, after all other ways."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     invocation = _invocation(form, body=b"model_name=m&inputs=a+b")
     assert invocation.model_name == "m"
@@ -80,7 +80,7 @@ def test_headers_keep_their_usual_spelling() -> None:
 
 
 def test_query_parameters_stand_before_the_body() -> None:
-    """Recorded (21): a query string adds one content a parameter before "data"."""
+    """Each query parameter is a content before "data" (recorded: 21)."""
     assert _invocation(query="a=1&b=", body=b"x").contents == [("a", b"1"), ("b", b""), ("data", b"x")]
 
 
@@ -91,7 +91,7 @@ def test_the_handler_cannot_be_chosen() -> None:
 
 
 def test_a_property_is_found_whatever_its_case() -> None:
-    """Headers and custom attributes alike; None where there is none."""
+    """Headers and custom attributes are found in any letter case, and missing ones give None."""
     invocation = _invocation({"X-Synchronous": "false", "X-Amzn-SageMaker-Custom-Attributes": "X-Starting-Token=t"})
     assert invocation.value_of("x-synchronous") == "false"
     assert invocation.value_of("X-STARTING-TOKEN") == "t"

@@ -1,4 +1,4 @@
-"""Failures of worker processes are held against the model's threshold."""
+"""Failures of worker processes count against the model's threshold."""
 
 from __future__ import annotations
 
