@@ -152,7 +152,7 @@ def test_own_name_type_and_count_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_images_that_do_not_fit_are_told(tmp_path: Path, image: str, fault: str) -> None:
-    """An image without the ONNX engine is an error, and a GPU image is a warning."""
+    """An image without the ONNX engine, and an image for GPUs, are reported."""
     catalog = make_catalog(tmp_path, image=image)
     pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
     stack = make_stack(catalog)

@@ -21,7 +21,7 @@ def bucket(client: object, name: str = "models") -> Bucket:
 
 
 def test_digest_tells_ours_from_foreign_and_absent(s3: S3Client) -> None:
-    """An archive has a digest, another object has an empty one, and a missing object has None."""
+    """An archive has its digest, another object an empty one, and a missing object none."""
     bucket(s3).put_archive("a.tar.gz", b"1", "d1")
     s3.put_object(Bucket="models", Key="b.tar.gz", Body=b"2")
     assert bucket(s3).digests(["a.tar.gz", "b.tar.gz", "c.tar.gz"]) == {"a.tar.gz": "d1", "b.tar.gz": ""}

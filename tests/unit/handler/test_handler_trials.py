@@ -27,7 +27,7 @@ LOST = RuntimeError("CUDA error: device-side assert triggered")
 
 @pytest.fixture(autouse=True)
 def _log(caplog: pytest.LogCaptureFixture) -> None:
-    """Check that verdicts about automatic trials are logged as information."""
+    """Capture the log from level INFO on."""
     caplog.set_level(logging.INFO)
 
 

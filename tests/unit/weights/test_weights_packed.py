@@ -173,7 +173,7 @@ def begin_another(pusher: MakePusher, model: Path, requests: Requests) -> None:
 def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """A resumed push of changed content stores the checksum of the new content."""
+    """A resumed push of changed content makes an archive with a correct checksum."""
     begin_another(pusher, model, requests)
     pusher().push("nli", packed())
     # To the end, which tarfile does not read and where the checksum stands.
@@ -183,7 +183,7 @@ def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
 def test_interrupted_change_of_a_part_leaves_none(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """An interrupted change of packed weights leaves no manifest."""
+    """An interrupted change of packed weights leaves no object and no upload."""
     begin_another(pusher, model, requests)
     requests.stop("CreateMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):

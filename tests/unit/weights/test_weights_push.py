@@ -120,7 +120,7 @@ def test_parts_of_other_content_are_sent_again(
 def test_resumed_upload_of_other_content_says_what_it_holds(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """Content that changed since the start of an upload gets a new upload with its own metadata."""
+    """Content that changed since the start of an upload is stored with its own SHA-256 as metadata."""
     push_half(pusher, requests)
     changed = safetensors(6 * MIB, b"x")
     (model / "model.safetensors").write_bytes(changed)
@@ -261,7 +261,7 @@ def test_what_is_there_of_a_commit_is_not_fetched_again(
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, model: Path, s3: S3Client) -> None:
-    """A push after a changed trust_remote_code uploads the missing files of a stored revision."""
+    """A push after trust_remote_code was set is rejected, because the stored revision lacks the code."""
     (model / "modeling.py").write_text("ANSWER = 42")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights))
@@ -271,7 +271,7 @@ def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, 
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: str, model: Path, s3: S3Client) -> None:
-    """A push without allow_pickle is rejected if stored pickles would be used."""
+    """A push after allow_pickle was removed is rejected, although the pickles are stored."""
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights, allow_pickle=True))

@@ -116,5 +116,5 @@ def _shape(text: str, ignored_keys: frozenset[str]) -> list[str]:
 
 
 def _blurred(text: str) -> str:
-    """Return header names in lower case, and the text of several answers without an id that the real server forgets."""
+    """Return the text of several answers in lower case and without request ids, which the real server may leave out."""
     return re.sub(r"x-request-id: \S+\r\n", "", text.lower())

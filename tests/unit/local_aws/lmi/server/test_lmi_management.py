@@ -124,7 +124,7 @@ def test_numbers_in_json_become_text() -> None:
 
 @pytest.mark.parametrize("content_type", ["text/plain", ""])
 def test_a_query_without_an_address_is_refused(content_type: str) -> None:
-    """A load request whose body is not declared as JSON is read by its query only (recorded: 01)."""
+    """A body that is not declared as JSON is not read, so its url is missing (recorded: 01)."""
     with faulted("BadRequestException", 400, "Parameter url is required."):
         _read(b'{"url": "u", "model_name": "m"}', content_type=content_type)
 

@@ -526,7 +526,7 @@ def test_without_workers_the_first_request_starts_one_and_is_refused(settings: M
 
 
 def test_requests_that_come_together_start_one_worker(settings: ModelSettings) -> None:
-    """Requests that find no worker wait for one start; only a long queue starts a second worker."""
+    """Requests that find no worker wait for one start and are rejected; only a long queue starts a second worker."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
