@@ -75,7 +75,7 @@ def test_status_names_it_when_asked_to_probe() -> None:
 
 
 def test_the_stack_s_own_alarm_goes_off(server: LocalServer) -> None:
-    """A third of the calls ends with 4xx, minute after minute."""
+    """The stack's alarm for 4xx fires while a third of the calls fails."""
     server.ask("/_cohost/clock", {"speed": FAST})
     cloudwatch = boto3.client("cloudwatch")
 

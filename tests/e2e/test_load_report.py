@@ -138,7 +138,7 @@ def test_pages_of_forecasts_are_drawn(command: list[str], plots: list[str], tmp_
 
 
 def test_make_load_measures_the_embedded_aws(tmp_path: Path, browser: Browser) -> None:
-    """Deploy with the real cdk, load through SageMaker's API, and SageMaker's own metrics beside the caller's."""
+    """`make load` deploys with the real cdk, loads through SageMaker's API, and reports SageMaker's metrics."""
     command = [sys.executable, "-m", "load_tests.tools.on_this_machine", "--out", str(tmp_path / "run")]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment())

@@ -141,7 +141,7 @@ def test_pushed_model_answers_without_a_deploy(journey: Journey) -> None:
 
 
 def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
-    """A change of content replaces model and config, keeps the endpoint's name, and the old archives for a rollback.
+    """Changed content replaces model and config, keeps the endpoint's name, and keeps old archives.
 
     The change is the handler: the batching one answers what the server's own one answered.
     """

@@ -161,13 +161,13 @@ def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None
 
 
 def test_a_call_at_zero_fails_with_an_error_of_its_own(job: ZeroJourney) -> None:
-    """A caller that does not want to wait can tell a sleeping endpoint from every other refusal."""
+    """A call at zero copies fails with its own error class."""
     with refused("no-capacity", kind=NoCapacityError):
         job.ask("minilm")
 
 
 def test_a_call_that_waits_is_answered_in_the_end(job: ZeroJourney) -> None:
-    """The refused call raises the alarm, the policy adds a copy, an instance starts, the models load."""
+    """A waiting call at zero copies is answered after alarm, policy, instance start and load."""
     told: list[Any] = []
     job.run_at(FAST / 2)
     answer = job.ask("minilm", wake=True, wake_timeout_s=120, notice=told.append)

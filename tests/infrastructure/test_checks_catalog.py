@@ -86,7 +86,7 @@ def test_large_batches_on_a_small_card() -> None:
 
 
 def test_half_precision_makes_room() -> None:
-    """fp32 weights served as fp16 count as fp16."""
+    """Weights stored as fp32 and served as fp16 count as fp16."""
     models = {f"m{number}": XLMR for number in range(6)}
     halves = {name: entry | {"dtype": "fp16"} for name, entry in models.items()}
     endpoint = {"instance_type": "ml.g4dn.xlarge"}
@@ -95,7 +95,7 @@ def test_half_precision_makes_room() -> None:
 
 
 def test_tight_memory_is_told() -> None:
-    """Room below the plan's own error is no room."""
+    """Free memory below the plan's uncertainty gives a warning."""
     misfits = found(models={f"m{n}": XLMR for n in range(8)}, endpoint={"instance_type": "ml.g5.2xlarge"})
     assert set(misfits) == {"memory-tight"}
 
@@ -241,7 +241,7 @@ def test_every_check_in_the_sources_is_listed() -> None:
     ],
 )
 def test_only_known_warnings_are_accepted_and_only_with_a_reason(entry: dict[str, str], code: str) -> None:
-    """An error, an unknown id or an empty reason is a fault of the catalog."""
+    """Acknowledging an error, an unknown id or without a reason is a fault of the catalog."""
     data = make_catalog().model_dump(by_alias=True, exclude_none=True)
     with pytest.raises(ValidationError) as caught:
         Catalog.model_validate(data | {"acknowledge": entry})

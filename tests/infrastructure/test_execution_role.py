@@ -24,7 +24,7 @@ def rights_of(template: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def test_role_may_do_these_things_and_no_more(product: dict[str, Any]) -> None:
-    """Reading archives, pulling the image, writing logs and metrics; no wildcard in an action."""
+    """The role may read archives, pull the image and write logs and metrics, without a wildcard action."""
     assert set(rights_of(product)) == {
         "cloudwatch:PutMetricData",
         "ecr:BatchCheckLayerAvailability",
@@ -64,7 +64,7 @@ def test_role_pulls_ones_own_image_where_the_catalog_names_it() -> None:
 
 
 def test_role_writes_the_endpoints_log_only(product: dict[str, Any]) -> None:
-    """Logs of other endpoints are out of reach."""
+    """The role may write logs of its endpoint only."""
     [group_id] = [
         name
         for name, group in resources(product, "AWS::Logs::LogGroup").items()
@@ -88,7 +88,7 @@ def test_only_sagemaker_takes_the_role(product: dict[str, Any]) -> None:
 
 
 def test_model_and_endpoint_wait_for_the_policy(product: dict[str, Any]) -> None:
-    """The first deploy does not fail for rights that come a moment later."""
+    """Model and endpoint are created after the policy of the role."""
     policies = [
         name
         for name, policy in resources(product, "AWS::IAM::Policy").items()

@@ -58,7 +58,7 @@ def test_no_end_unless_the_catalog_states_one(product: dict[str, Any]) -> None:
 
 
 def test_moment_stands_in_the_template_as_it_is() -> None:
-    """A day and a moment need nothing at deploy time, and show in a diff."""
+    """A date or a moment is in the template unchanged, without a custom resource."""
     day, moment = synthesised("2026-12-31"), synthesised("2026-12-31T18:00+09:00")
     assert {one["ScheduleExpression"] for one in schedules(day).values()} == {"at(2027-01-01T00:00:00)"}
     assert {one["ScheduleExpression"] for one in schedules(moment).values()} == {"at(2026-12-31T09:00:00)"}

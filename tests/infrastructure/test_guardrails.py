@@ -28,7 +28,7 @@ def test_no_guardrails_unless_the_catalog_asks(product: dict[str, Any]) -> None:
 
 
 def test_all_at_once_bakes_under_the_stacks_alarms() -> None:
-    """The old instances wait; errors and latency take back, other alarms do not."""
+    """After an all-at-once shift old instances wait, and alarms for errors and latency roll back."""
     template = synthesised(instances=1)
     config = config_of(template)
     assert config["BlueGreenUpdatePolicy"] == {
@@ -49,7 +49,7 @@ def test_alarms_are_there_before_the_endpoint_is_updated() -> None:
 
 
 def test_canary_linear_and_rolling() -> None:
-    """Sizes by instances and by share, waits, and the time limit, under SageMaker's names."""
+    """Canary, linear and rolling settings are written with SageMaker's names."""
     canary = synthesised(strategy="canary", canary_size=1, wait_interval_in_seconds=600)
     assert config_of(canary)["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"] == {
         "Type": "CANARY",

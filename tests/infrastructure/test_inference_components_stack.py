@@ -129,7 +129,7 @@ def test_components_wait_for_endpoint_logs_and_rights() -> None:
     ],
 )
 def test_what_never_fits_is_an_error(changed: dict[str, Any], fault: str) -> None:
-    """SageMaker would refuse the name, or wait for a GPU that never comes."""
+    """A component with an invalid name, or for which no GPU is left, is an error."""
     stack = make_stack(**{"name": None, **changed})
     assert [fault in error for error in errors_of(stack)].count(True) == 1, errors_of(stack)
 

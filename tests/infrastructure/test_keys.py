@@ -57,7 +57,7 @@ def test_roles_may_use_the_key_through_s3_alone() -> None:
 
 
 def test_without_a_key_no_role_has_a_right_on_any(product: dict[str, Any]) -> None:
-    """The default asks for nothing of KMS."""
+    """Without a key in the catalog no role has a right on KMS."""
     documents = [policy["Properties"]["PolicyDocument"] for policy in resources(product, "AWS::IAM::Policy").values()]
     assert documents
     assert "kms:" not in str(documents)
@@ -110,7 +110,7 @@ def test_types_with_disks_of_their_own_are_known_by_their_names(instance_type: s
 
 @pytest.mark.parametrize("key", ["alias/mine", "1234abcd-12ab-34cd-56ef-1234567890ab", KEY.replace("key/", "alias/")])
 def test_key_is_named_by_its_arn(key: str) -> None:
-    """Rights are given on ARNs of keys; anything else would deploy and then be refused at the first object."""
+    """A KMS key must be given as an ARN, because rights need one."""
     with pytest.raises(ValidationError, match="kms_key"):
         make_catalog(storage={"kms_key": key})
 

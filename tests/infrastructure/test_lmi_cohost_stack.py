@@ -78,12 +78,12 @@ def test_example_call_can_be_pasted(task: str, keys: set[str]) -> None:
 
 
 def test_same_catalog_gives_the_same_template(product_catalog: Catalog, product: dict[str, Any]) -> None:
-    """A second synth has nothing to deploy."""
+    """A second synth of a catalog gives the same template."""
     assert template_of(make_stack(product_catalog)) == product
 
 
 def test_tags_are_on_resources_and_on_the_stack(product: dict[str, Any]) -> None:
-    """The spend is found by the catalog's tags."""
+    """Resources and stack have the catalog's tags."""
     for kind in ("AWS::SageMaker::Endpoint", "AWS::SageMaker::Model", "AWS::S3::Bucket", "AWS::Lambda::Function"):
         _, resource = only(product, kind)
         assert {"Key": "project", "Value": "lmi-cohost"} in resource["Properties"]["Tags"], kind
@@ -193,7 +193,7 @@ def test_unknown_region_is_open_to_ones_own_image() -> None:
 
 
 def test_unreadable_image_stops() -> None:
-    """An image of which nothing is known is refused with an example."""
+    """An image that cannot be parsed is rejected with an example."""
     with refused("image-tag-unknown", "image", kind=ImageError):
         make_stack(make_catalog(endpoint={"image": "djl-inference:latest"}))
 
@@ -205,7 +205,7 @@ def annotations_of(catalog: Catalog, kind: str) -> list[str]:
 
 
 def test_misfit_is_an_error_annotation() -> None:
-    """An image that cannot serve archives keeps the stack from being deployed."""
+    """An image that cannot serve archives is an error annotation of the stack."""
     catalog = make_catalog(endpoint={"image": "vllm:0.26.0-gpu-py312-cu130-ubuntu22.04-sagemaker"})
     errors = annotations_of(catalog, "error")
     assert [error.partition(" ")[0] for error in errors] == ["endpoint.image:", "endpoint.image:"]

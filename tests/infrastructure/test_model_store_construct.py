@@ -258,7 +258,7 @@ def large_entry() -> dict[str, str]:
 
 
 def test_ordinary_catalogs_fit_into_an_event(product_catalog: Catalog) -> None:
-    """A hundred and more ordinary entries are no matter."""
+    """An event with over a hundred ordinary entries is below the limit."""
     entry = properties_of(product_catalog.models["mdeberta"])
     assert errors_of(stack_with({f"model-{number}": entry for number in range(250)})) == []
 

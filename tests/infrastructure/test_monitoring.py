@@ -51,7 +51,7 @@ def test_forgotten_endpoint_is_told_of_without_being_asked(product: dict[str, An
 
 
 def test_idle_means_an_instance_that_nobody_called(product: dict[str, Any]) -> None:
-    """Twelve hours of instances without a call; no data, as after a deletion or before the first hour, is no fault."""
+    """The idle alarm fires after twelve hours of instances without a call, and not on missing data."""
     idle = alarms_of(product)["idle_hours"]
     metrics = {one["Id"]: one for one in idle["Metrics"]}
     calls, alive = metrics["calls"]["MetricStat"], metrics["alive"]["MetricStat"]
@@ -95,7 +95,7 @@ def test_each_alarm_can_be_switched_off(key: str) -> None:
 
 
 def test_thresholds_are_the_catalogs_in_the_units_of_the_metrics() -> None:
-    """Percent become shares, milliseconds and seconds become microseconds; four GPUs are summed over."""
+    """Thresholds are converted to the units of the metrics: shares, microseconds, sums over GPUs."""
     wanted = {
         "idle_hours": 3,
         "client_errors_percent": 20,
@@ -120,7 +120,7 @@ def test_thresholds_are_the_catalogs_in_the_units_of_the_metrics() -> None:
 
 
 def test_every_alarm_watches_this_endpoint() -> None:
-    """Name and variant are the endpoint's own; a metric of another name would never have a value."""
+    """Each alarm has the endpoint's name and variant as dimensions."""
     template = synthesised()
     for key, alarm in alarms_of(template).items():
         stats = [one["MetricStat"]["Metric"] for one in alarm.get("Metrics", []) if "MetricStat" in one] or [alarm]
@@ -130,7 +130,7 @@ def test_every_alarm_watches_this_endpoint() -> None:
 
 
 def test_machine_without_a_gpu_has_no_alarm_of_its_memory() -> None:
-    """A metric that never comes is not watched."""
+    """A type without a GPU has no alarm for GPU memory."""
     assert set(alarms_of(synthesised("ml.c7i.xlarge"))) == EVERY_ALARM - {"gpu_memory_percent"}
 
 
@@ -146,7 +146,7 @@ def test_topic_takes_alarms_of_this_account_and_nothing_without_tls() -> None:
 
 
 def test_topic_can_have_a_key() -> None:
-    """The stated key encrypts the topic."""
+    """The topic is encrypted with the stated key."""
     arn = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
     _, topic = only(synthesised(kms_key=arn), TOPIC)
     assert topic["Properties"]["KmsMasterKeyId"] == arn
@@ -204,6 +204,6 @@ def test_dashboard_can_be_left_out() -> None:
     [{"idle_hours": 0}, {"idle_hours": 169}, {"disk_percent": 0}, {"disk_percent": "90"}, {"disk_percent": True}],
 )
 def test_threshold_that_means_nothing_is_refused(alarms: dict[str, Any]) -> None:
-    """0 is no way to say `false`, text no number, and `true` no threshold."""
+    """The thresholds 0, text and `true` are rejected."""
     with pytest.raises(ValidationError):
         Alarms.model_validate(alarms)

@@ -73,12 +73,12 @@ def test_endpoint_that_nobody_ever_called_is_told_of(idle: dict[str, Any]) -> No
 
 
 def test_one_call_in_the_time_is_enough(idle: dict[str, Any]) -> None:
-    """A quiet night between two working days is no forgotten endpoint."""
+    """The idle alarm does not fire if there is one call in its time."""
     assert "ALARM" not in story(idle, *["idle"] * 8, "busy", *["idle"] * 8, "busy")
 
 
 def test_forgotten_after_use_is_told_of_and_taken_back(idle: dict[str, Any]) -> None:
-    """Hours without a call after some with; the next call ends the alarm."""
+    """The idle alarm fires after hours without a call, and ends with the next call."""
     told = story(idle, "busy", *["idle"] * (HOURS + 2), "busy", "busy")
     assert told.count("ALARM") == 1
     assert told[-1] == "OK"

@@ -49,7 +49,7 @@ def test_only_the_endpoint_has_a_name(product: dict[str, Any]) -> None:
 
 
 def test_each_refers_to_the_next_by_name(product: dict[str, Any]) -> None:
-    """The configuration names the generated Model, the endpoint the generated configuration."""
+    """The endpoint config names the generated model, and the endpoint the generated config."""
     model_id, _ = only(product, "AWS::SageMaker::Model")
     config_id, _ = only(product, "AWS::SageMaker::EndpointConfig")
     _, endpoint = only(product, "AWS::SageMaker::Endpoint")

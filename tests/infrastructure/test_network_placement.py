@@ -82,7 +82,7 @@ def test_hub_without_a_way_out_is_refused() -> None:
 
 
 def test_isolation_of_archives_without_weights_is_refused() -> None:
-    """An isolated container can fetch nothing, wherever the weights lie."""
+    """Network isolation is rejected unless the archives contain the weights."""
     for models in ({"nli": PUSHED}, {"mini": HUB}):
         messages = found({"isolation": True}, **models)
         assert "reaches neither the Hub nor S3" in messages["network-isolation"]

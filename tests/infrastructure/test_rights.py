@@ -455,7 +455,7 @@ def test_buckets_answer_over_tls_only_and_are_never_public(design: str) -> None:
 
 
 def test_weights_bucket_answers_over_tls_only_and_is_never_public() -> None:
-    """The bucket of weights is no weaker than that of archives."""
+    """The bucket of the weights requires TLS and rejects public access."""
     catalog = Catalog.model_validate(
         {
             "endpoint": {"name": "l", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"},

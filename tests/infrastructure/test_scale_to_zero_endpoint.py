@@ -98,7 +98,7 @@ def test_container_serves_the_bundle_and_waits_for_all_models(zero: dict[str, An
 
 
 def test_environment_is_added_to_the_start_up_settings() -> None:
-    """A catalog's variables reach the container too."""
+    """The container has the catalog's variables besides those for the start-up."""
     template = template_of(make_stack(catalog_of(environment={"OMP_NUM_THREADS": "1"})))
     assert properties(template, "AWS::SageMaker::Model")["PrimaryContainer"]["Environment"] == {
         "SERVING_LOAD_MODELS": "ALL",
@@ -304,7 +304,7 @@ def test_idle_time_goes_down_to_the_minimum() -> None:
 
 
 def test_schedule_becomes_scheduled_actions() -> None:
-    """Bounds change by the clock of the given place; a rate has no time zone."""
+    """Scheduled actions have the bounds and the time zone of the schedule; a rate has none."""
     schedule = [
         {"name": "day", "cron": "cron(0 8 ? * MON-FRI *)", "timezone": "Asia/Seoul", "min": 1},
         {"name": "reset", "cron": "rate(1 day)", "min": 0, "max": 1},
@@ -326,7 +326,7 @@ def test_schedule_becomes_scheduled_actions() -> None:
 
 
 def test_what_scales_goes_before_what_is_scaled(zero: dict[str, Any]) -> None:
-    """Deletion runs against creation: alarms, policies, target, component, endpoint, configuration, model, archive."""
+    """Alarms and policies are deleted before the component, and the component before endpoint and model."""
     ids = policies(zero)
     for name in ("wake", "idle"):
         assert waits_for(zero, alarm_of(zero, name)[0], ids[name][0])
@@ -374,7 +374,7 @@ def test_only_endpoint_and_component_have_names(zero: dict[str, Any]) -> None:
 
 
 def test_other_models_change_the_component_alone() -> None:
-    """An added or changed model reaches the component through the bundle's address; the endpoint is not touched."""
+    """Other models change the address of the bundle and the component, and not the endpoint."""
     entry = {"model_id": "org/other", "task": "text-classification"}
     before = template_of(make_stack(catalog_of()))
     after = template_of(
@@ -427,7 +427,7 @@ def test_grant_invoke_allows_endpoint_and_component() -> None:
 
 
 def test_metrics_of_calls_are_the_components_and_those_of_instances_the_endpoints() -> None:
-    """SageMaker sends the former by component; no stack writes a dimension by hand."""
+    """Metrics of calls have the component as dimension, and metrics of instances the endpoint."""
     endpoint = scale_to_zero(catalog_of())
     component = {"InferenceComponentName": "lmi-cohost-models"}
     variant = {"EndpointName": "lmi-cohost", "VariantName": "AllTraffic"}

@@ -145,7 +145,7 @@ def test_catalog_without_pushed_weights_needs_no_stack() -> None:
 
 
 def test_bucket_is_private_and_forgets_halves_of_uploads() -> None:
-    """Encrypted, closed to the public, TLS only; parts of an upload that never ended do not bill for ever."""
+    """The bucket of the weights is encrypted and private, requires TLS, and deletes unfinished uploads."""
     template = weights_template(catalog())
     bucket_id, bucket = only(template, "AWS::S3::Bucket")
     properties = bucket["Properties"]

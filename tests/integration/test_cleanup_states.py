@@ -171,20 +171,20 @@ def nothing_is_left(world: World, *, everything: bool = False) -> None:
 
 
 def test_a_whole_stack_goes(world: World) -> None:
-    """The plain case, which `cdk destroy` does too."""
+    """`cohost cleanup` removes a complete stack."""
     world.create()
     nothing_is_left(world)
 
 
 def test_a_stack_that_is_being_made_is_waited_for(world: World) -> None:
-    """While the endpoint is in Creating nothing can be deleted; the clean-up outlasts that."""
+    """`cohost cleanup` waits until an endpoint in Creating can be deleted."""
     world.create(wait=False)
     wait_for(lambda: world.session.client("sagemaker").list_endpoints()["Endpoints"])
     nothing_is_left(world)
 
 
 def test_a_stack_that_rolled_back_goes(world: World) -> None:
-    """A failed first deploy leaves a stack that can only be deleted."""
+    """`cohost cleanup` removes the stack of a failed first deploy."""
     world.create(broken=True)
     assert world.status() == "ROLLBACK_COMPLETE"
     nothing_is_left(world)
@@ -317,7 +317,7 @@ def test_other_stacks_are_never_touched(world: World) -> None:
 
 
 def test_the_command_asks_tells_and_proves(world: World) -> None:
-    """A dry run changes nothing; without a terminal --yes is asked for; the end is a proof and an exit code."""
+    """`cohost cleanup` needs --yes without a terminal, changes nothing with --dry-run, and checks its result."""
     world.create()
     runner = CliRunner()
     dry = runner.invoke(cli.app, ["cleanup", "--stack", world.stack, "--dry-run", "--json"])

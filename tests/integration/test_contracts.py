@@ -72,7 +72,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_the_product_keeps_its_contracts() -> None:
-    """The check below can pass: nothing is planted."""
+    """The project keeps all import contracts."""
     done = lint(ROOT)
     assert done.returncode == 0, done.stdout
 

@@ -362,7 +362,7 @@ def test_a_p99_over_its_limit_is_exit_code_1(stub: Callable[..., Target], tmp_pa
 
 
 def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """An interrupted run is a result with a mark, and ends at once."""
+    """Ctrl-C ends a load test at once with a marked result."""
     target, out = stub("--delay-ms", "5"), tmp_path / "run"
     command = command_of(target, out, "-u", "2", "--measure", "60")
     process = subprocess.Popen(

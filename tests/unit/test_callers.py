@@ -63,7 +63,7 @@ def test_a_program_of_this_machine_is_let_in(host: str) -> None:
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])
 def test_an_address_that_the_user_typed_is_let_in(site: str) -> None:
-    """A browser that shows a page of the server itself is the user's own doing."""
+    """A browser request for an address that the user typed is accepted."""
     assert foreign_caller({"host": "127.0.0.1:4599", "sec-fetch-site": site}) is None
 
 

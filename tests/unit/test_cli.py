@@ -77,7 +77,7 @@ def test_every_key_of_the_catalog_is_documented() -> None:
 
 
 def test_models_lists_the_catalog() -> None:
-    """A person sees all models at once."""
+    """`cohost models` lists all models of the catalog."""
     result = run("models", "--catalog", ENCODERS)
 
     assert result.exit_code == 0
@@ -172,7 +172,7 @@ def test_parameters_must_be_a_json_object(text: str) -> None:
 
 
 def test_down_without_a_server_is_no_fault(tmp_path: Path) -> None:
-    """Cleaning up twice is fine."""
+    """`cohost local down` without an emulator succeeds."""
     assert run("local", "down", "--state", str(tmp_path)).exit_code == 0
 
 
@@ -211,7 +211,7 @@ def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.Mo
 def test_an_error_with_json_is_data_on_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A script reads code, field and fix of an error; a person reads the line on stderr."""
+    """An error with --json has code, field and fix on stdout, and a line on stderr."""
     end(monkeypatch, PlanError("some-code", "a.b", "got 7", allowed="1 to 3", fix="choose one"), "--json")
 
     printed = capsys.readouterr()

@@ -87,14 +87,14 @@ def test_the_image_decides_what_is_there(image: str, topology: str, expected: tu
 
 
 def test_the_label_matters_to_a_multi_model_endpoint_alone() -> None:
-    """A component needs none."""
+    """The multi-model label of an image is only needed for a multi-model endpoint."""
     shared = verdicts(BERT, endpoint={"image": VLLM})["vllm"]
     assert ["lacks the multi-model label" in reason.text for reason in shared.place] == [True]
     assert verdicts(BERT, endpoint={"image": VLLM, "topology": "scale-to-zero"})["vllm"].place == ()
 
 
 def test_an_onnx_design_in_an_image_without_the_engine_is_told() -> None:
-    """The design's image counts, not the endpoint's."""
+    """The image of the ONNX design must have the engine, whatever the endpoint's image is."""
     found = verdicts(BERT, designs={"cpu-onnx": {"image": TRTLLM}})["onnx"]
     assert found.word == "other image"
     assert found.place[0].text.startswith("designs.cpu-onnx.image")
@@ -120,12 +120,12 @@ def test_a_missing_head_keeps_every_transformers_backend_out() -> None:
 
 
 def test_code_of_its_own_is_not_exported() -> None:
-    """The exporter loads no remote code."""
+    """A model with remote code is not exported to ONNX."""
     assert words(verdicts(BERT, {"trust_remote_code": True}))["onnx"] == "no"
 
 
 def test_cpu_full_installs_packages_and_says_so() -> None:
-    """A note, no hindrance."""
+    """A note says that the cpu-full image installs packages."""
     found = verdicts(BERT, endpoint={"image": CPU_FULL, "instance_type": "ml.c7i.xlarge"})["stock"]
     assert found.word == "yes"
     assert "no Python packages" in found.notes[0].text

@@ -152,7 +152,7 @@ def test_a_way_that_leads_elsewhere_is_refused() -> None:
 
 
 def test_a_caller_s_attributes_go_beside_the_model() -> None:
-    """A trace reaches the container on either topology."""
+    """The caller's custom attributes reach the container on either topology."""
     assert component_route("nli").arguments("trace=abc")["CustomAttributes"] == "trace=abc;model_name=nli"
     assert route("nli").arguments("trace=abc")["CustomAttributes"] == "trace=abc"
 

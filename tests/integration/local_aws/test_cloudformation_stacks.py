@@ -37,7 +37,7 @@ def keys(door: FrontDoor, bucket: str) -> list[str]:
 
 
 def test_whole_life_of_a_stack_like_ours(door: FrontDoor) -> None:
-    """Create; replace through the store; fail and roll back to the old generation; destroy to nothing."""
+    """A stack is created, updated with replacements, rolled back after a failure, and deleted completely."""
     cloudformation, fake = door.client("cloudformation"), door.sagemaker
     cloudformation.create_stack(StackName="s", TemplateBody=template("one"), Capabilities=CAPABILITIES)
     door.settle("CREATE_COMPLETE")

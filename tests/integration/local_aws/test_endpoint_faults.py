@@ -264,7 +264,7 @@ def test_a_synchronous_worker_that_ends_in_a_call_takes_the_whole_instance_down(
 
 
 def test_a_stock_worker_that_dies_idle_is_silent_for_ever_and_unseen(aws: Aws) -> None:
-    """400 with the server's own text at each call; the instance stays, and other models lose no call."""
+    """A stock worker that dies idle gives the server's 400 at each call; other models lose no call."""
     aws.switch(ping_interval_s=0.1, ping_failures=2)
     aws.load("stock", archive(NLI))
     aws.wait_until_it_answers("echo")

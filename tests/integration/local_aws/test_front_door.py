@@ -64,7 +64,7 @@ def raw(
 
 
 def test_health_says_what_it_is_and_nothing_of_its_user(door: FrontDoor) -> None:
-    """Anyone on this machine can tell the emulation from the real thing, and learns no folder, catalog or key."""
+    """The health route names the emulator, and neither folder, catalog nor key."""
     status, body, _ = raw(door, "GET", f"{door.server.url}/_cohost/health")
     assert status == 200
     assert json.loads(body) == {
@@ -251,7 +251,7 @@ def taken(door: FrontDoor) -> str:
 
 
 def test_a_role_may_only_what_its_policies_allow(door: FrontDoor, taken: str) -> None:
-    """A denial has the service's own code and form; nothing is written, and the user's own key is not judged."""
+    """A role's denied call has the service's code and form and no effect; the user's own key is not judged."""
     role = door.client("sts").assume_role(RoleArn=taken, RoleSessionName="session")["Credentials"]
     key = (role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
     door.client("s3").create_bucket(Bucket="judged")
@@ -485,7 +485,7 @@ def test_function_runs_logs_and_goes(door: FrontDoor) -> None:
 
 @pytest.mark.usefixtures("role")
 def test_function_can_be_changed(door: FrontDoor) -> None:
-    """New code, new environment and new logging are in force at the next call, and read back."""
+    """Changed code, environment and logging of a function apply at the next call."""
     client = door.client("lambda")
     door.client("logs").create_log_group(logGroupName="mine")
     make_function(door, "changes", "def handler(e, c): return 'old'\n", LoggingConfig={"LogGroup": "mine"})
@@ -501,7 +501,7 @@ def test_function_can_be_changed(door: FrontDoor) -> None:
 
 @pytest.mark.usefixtures("role")
 def test_failing_function_and_event_call(door: FrontDoor) -> None:
-    """A fault comes back as FunctionError; an Event call returns at once and still runs."""
+    """A failed function gives FunctionError, and an Event call returns at once."""
     client = door.client("lambda")
     make_function(door, "fails", "def handler(e, c): raise ValueError('no')\n")
     answer = client.invoke(FunctionName="fails")
@@ -536,7 +536,7 @@ def test_function_that_cannot_run_is_refused_when_it_is_made(
 
 
 def test_port_in_use_is_told_with_its_way_out(tmp_path: Path) -> None:
-    """The message names the port and the fix, and nothing is written."""
+    """The error for a used port has the port and the fix."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()

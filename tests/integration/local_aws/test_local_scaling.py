@@ -145,7 +145,7 @@ def causes(aws: Aws) -> list[str]:
 
 
 def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
-    """Idle: no copies, then no instances. A call at zero is refused and counted, and a copy on an instance answers."""
+    """An idle component goes to zero copies and instances, and a rejected call wakes it."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
     aws.create(scale_to_zero_template())
     before = aws.call("minilm")

@@ -195,7 +195,7 @@ def test_a_name_that_was_pointed_here_makes_reads_and_runs_nothing(browser: Brow
 
 
 def test_an_address_that_sends_the_visitor_on_makes_nothing(browser: Browser, site: Running, target: Target) -> None:
-    """An address that the user typed is no page's doing, wherever that leads: no Origin, Sec-Fetch-Site none."""
+    """A typed address that redirects to a port of this project has no effect there."""
     to = urlencode({"to": _url(target.port, target.path)})
     browser.visit(f"http://{EVIL}:{site.server_port}/?{to}")
     assert target.untouched()

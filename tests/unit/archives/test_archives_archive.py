@@ -80,7 +80,7 @@ def test_names_other_than_plain_file_names_are_refused(name: str) -> None:
 
 
 def test_order_in_which_properties_arrive_does_not_matter() -> None:
-    """CloudFormation promises no order of a map's keys, and another order must not become a new generation."""
+    """The order of properties in an event does not change the generation."""
     properties = {"engine": "Python", "option.model_id": "org/nli", "batch_size": "8", "gpu.minWorkers": "1"}
 
     first, second = model_files(properties), model_files(dict(reversed(properties.items())))
@@ -115,7 +115,7 @@ def test_content_digest_is_equal_just_for_equal_files(one: dict[str, bytes], oth
 
 
 def test_digest_of_what_is_no_archive_is_refused() -> None:
-    """Bytes that are no tar.gz give a clear error."""
+    """The digest of bytes that are no tar.gz is a clear error."""
     with refused("archive-unreadable"):
         digest(b"no archive")
 
@@ -160,7 +160,7 @@ def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
-    """A file in the place of the folder is named, not a traceback."""
+    """A file in the place of the folder is an error with its path."""
     (tmp_path / "out").write_bytes(b"")
     with refused("file-unwritable"):
         write_archive(tmp_path / "out" / "m.tar.gz", b"")

@@ -56,7 +56,7 @@ def test_folders_are_the_names_right_below(s3: S3Client) -> None:
 
 
 def test_deleting_what_is_gone_is_no_fault(s3: S3Client) -> None:
-    """A repeat of a deletion succeeds, and nothing to delete asks nothing."""
+    """A repeated deletion succeeds, and an empty one sends no request."""
     bucket(s3).delete(["never"])
     bucket(s3).delete([])
 

@@ -60,7 +60,7 @@ def test_each_model_is_a_folder_and_nothing_else_lies_at_the_root() -> None:
     ],
 )
 def test_server_names_are_the_recorded_ones(folder: str, name: str) -> None:
-    """Recorded (29): under any other name a call of the model is 404."""
+    """The server's name of each model is the recorded one (29)."""
     assert server_name(folder) == name
 
 
@@ -76,7 +76,7 @@ def test_models_that_the_server_would_name_alike_are_not_bundled() -> None:
 
 
 def test_same_models_give_the_same_bytes_in_whatever_order() -> None:
-    """A second synth or another machine publishes nothing new."""
+    """The same models in any order give the same bundle."""
     turned = {name: dict(reversed(files.items())) for name, files in reversed(MODELS.items())}
 
     assert pack(bundle_files(turned)) == pack(bundle_files(MODELS))
@@ -92,7 +92,7 @@ def test_digest_is_that_of_the_members_and_says_that_it_is_a_bundle() -> None:
 
 
 def test_file_cannot_move_from_one_model_to_another_unnoticed() -> None:
-    """The folder counts for the digest, as does the boundary between folder and file."""
+    """The digest of a bundle includes each file's folder."""
     digests = {content_digest(files) for files in ({"a/b": b""}, {"b/a": b""}, {"ab/c": b""}, {"a/bc": b""})}
 
     assert len(digests) == 4
@@ -201,7 +201,7 @@ def test_other_layout_is_another_generation_and_leaves_the_old_one_whole(
 def test_archives_with_a_model_named_models_are_no_bundle(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
-    """The names agree by chance; the contents tell the two apart."""
+    """An archive of a model named "models" is not taken for a bundle."""
     models = {"models": A["a"]}
     first = send(event(cloudformation, "Create", models, Layout="archives"))["PhysicalResourceId"]
 

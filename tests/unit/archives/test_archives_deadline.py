@@ -45,6 +45,6 @@ def test_nothing_goes_on_after_the_answer(context: type[Context]) -> None:
 
 
 def test_answer_goes_out_before_the_end(context: type[Context]) -> None:
-    """The waiting ends five seconds before Lambda would end everything, and never in the past."""
+    """The answer is sent five seconds before the end of the function, and never waits for a past time."""
     assert Deadline(context(300)).seconds_to_answer == 295
     assert Deadline(context(1)).seconds_to_answer == 0

@@ -40,7 +40,7 @@ def moment(answer: dict[str, Any]) -> dt.datetime:
 
 
 def test_creation_counts_from_now(send: Send) -> None:
-    """Eight hours from the call, in UTC and whole seconds; the second attribute is a minute later."""
+    """A duration counts from the call, in UTC and whole seconds; the second attribute is a minute later."""
     before = dt.datetime.now(dt.UTC).replace(microsecond=0)
     answer = send("Create", ResourceProperties=EIGHT_HOURS)
     after = dt.datetime.now(dt.UTC)
@@ -52,7 +52,7 @@ def test_creation_counts_from_now(send: Send) -> None:
 
 
 def test_update_of_the_same_length_keeps_the_moment(send: Send) -> None:
-    """A deploy that changes something else of the resource does not move the end."""
+    """An update with the same duration keeps the moment."""
     answer = send(
         "Update",
         PhysicalResourceId="ends-2026-12-01T20:00:00",

@@ -36,7 +36,7 @@ def test_id_follows_from_the_models_alone(one: dict[str, str], other: dict[str, 
 
 
 def test_taken_id_gives_way_to_another() -> None:
-    """A folder that is occupied by something else is never written into."""
+    """An id whose folder has other objects is not used."""
     first = generation_id({"a": "1"})
     second = generation_id({"a": "1"}, taken={first})
     assert second not in {first, generation_id({"a": "1"}, taken={first, second})}
@@ -72,7 +72,7 @@ def test_current_generation_comes_first() -> None:
 
 
 def test_exact_names_come_before_ids() -> None:
-    """A rollback finds the generation with just the wanted names; among several the lowest id."""
+    """A generation with exactly the wanted names is preferred, and of several the lowest id."""
     current = generation("c", {"a": "2"})
     part, exact, same = generation("1", {"b": "1"}), generation("3", {"a": "1"}), generation("2", {"a": "1"})
     assert choose({"a": "1"}, current, [part, exact, same]) is same

@@ -185,7 +185,7 @@ def test_kept_generation_is_not_mixed_with_other_models(stack: Stack, store: Mod
 
 
 def test_repeated_events_change_nothing(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """Lambda repeats an event whose answer was lost; update and clean-up twice are as once."""
+    """A repeated update and clean-up have the effect of the first."""
     first = stack.create(wanted(a="1"))
     assert stack.create(wanted(a="1")) == first
     again = stack.change(wanted(a="2"))
@@ -327,7 +327,7 @@ def test_another_resource_s_deletion_spares_what_this_one_serves(stack: Stack, s
 
 
 def test_note_that_somebody_broke_is_told(stack: Stack, s3: S3Client) -> None:
-    """A note that cannot be read stops the event with the key to look at, and nothing is deleted."""
+    """A damaged record stops the event with its key, and nothing is deleted."""
     stack.create(wanted(a="1"))
     s3.put_object(Bucket="models", Key="encoders/served.json", Body=json.dumps([1]).encode())
     answer = stack.request("Delete", stack.properties, PhysicalResourceId=stack.live)

@@ -33,7 +33,7 @@ CHANGED = {"a": {"engine": "Python", "option.model_id": "org/a", "batch_size": "
 
 
 def test_create_publishes_and_tells_where(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """The physical id and ModelDataUrl are the URI below which the archives lie."""
+    """The physical id and ModelDataUrl are the URI of the archives."""
     answer = send(cloudformation.event("Create", AB))
     uri = answer["PhysicalResourceId"]
     generation = answer["Data"]["Generation"]
@@ -99,7 +99,7 @@ def test_every_event_can_be_repeated(send: Send, cloudformation: CloudFormation,
 def test_delete_of_what_is_not_there_is_done(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys, fields: Mapping[str, Any]
 ) -> None:
-    """Unknown ids, ids of elsewhere, missing ids, missing buckets: success, and nothing else is touched."""
+    """A Delete of an unknown id or a missing bucket succeeds without a deletion."""
     send(cloudformation.event("Create", A))
     s3.put_object(Bucket="models", Key="elsewhere/0123456789ab/a.tar.gz", Body=b"")
     before = keys()
@@ -159,7 +159,7 @@ def test_failed_update_keeps_the_old_id(send: Send, cloudformation: CloudFormati
 def test_unexpected_error_is_answered_too(
     send: Send, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault of the code itself fails the deployment at once instead of after an hour."""
+    """An unexpected exception is answered with FAILED at once."""
     monkeypatch.setattr(index, "archives_of", lambda _: 1 // 0)
     answer = send(cloudformation.event("Create", A))
     assert answer["Status"] == "FAILED"
@@ -225,7 +225,7 @@ def test_hanging_call_is_answered_for(
 def test_deletion_after_a_hanging_creation_sweeps(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """A generation that was begun and never finished is deleted with the resource that CloudFormation gave up."""
+    """A Delete after a create that never finished deletes its generation."""
     for key in ("unfinished/0123456789ab", "removed/0123456789ab/a/d"):
         s3.put_object(Bucket="models", Key=f"encoders/{key}", Body=b"")
     s3.put_object(Bucket="models", Key="encoders/0123456789ab/a.tar.gz", Body=b"", Metadata={"cohost-digest": "d"})
@@ -237,7 +237,7 @@ def test_deletion_after_a_hanging_creation_sweeps(
 def test_answer_that_cannot_be_delivered_is_lambda_s_to_repeat(
     send: Send, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error leaves the handler, and the repeated event gets the answer through."""
+    """An answer that cannot be sent raises an error, and the repeated event is answered."""
     monkeypatch.setattr(reply, "_PAUSES_SECONDS", (0.0, 0.0, 0.0))
     cloudformation.refuse = 3
     event = cloudformation.event("Create", A)
@@ -278,7 +278,7 @@ class _Raw:
 
 
 def test_one_client_serves_a_process(s3: S3Client) -> None:
-    """Events that a warm function gets share connections."""
+    """All events of a warm function use one client."""
     assert s3 is not None
     index.s3_client.cache_clear()
     assert index.s3_client() is index.s3_client()

@@ -235,7 +235,7 @@ def test_fault_of_a_packed_model(
 
 
 def test_weights_beside_a_model_id_are_unused(codes: Callable[..., set[str]]) -> None:
-    """Packed weights that the server will not look at are pointed out."""
+    """Packed weights beside a model id give a warning, because the server ignores them."""
     assert codes({"serving.properties": text(GOOD), **MODEL}) == {"weights-unused"}
 
 
@@ -264,7 +264,7 @@ def test_two_models_in_one_archive_are_refused(codes: Callable[..., set[str]]) -
 
 
 def test_missing_properties_are_named(codes: Callable[..., set[str]]) -> None:
-    """An archive with weights alone lacks serving.properties."""
+    """An archive without serving.properties is a fault."""
     assert codes(MODEL) == {"no-serving-properties"}
 
 
@@ -286,7 +286,7 @@ def test_missing_properties_are_named(codes: Callable[..., set[str]]) -> None:
 def test_member_that_does_not_belong(
     codes: Callable[..., set[str]], member: tuple[tarfile.TarInfo, bytes], expected: str
 ) -> None:
-    """Paths out of the folder, links, devices, repeats and odd names are each named."""
+    """Paths out of the folder, links, devices, repeated and unusual names are faults."""
     assert codes({"serving.properties": text(GOOD)}, member) == {expected}
 
 
@@ -323,7 +323,7 @@ def _pair(item: tuple[tarfile.TarInfo, bytes]) -> tuple[tarfile.TarInfo, io.Byte
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file or a folder is a fault like any other."""
+    """A missing file, or a folder, is a fault."""
     assert [fault.code for fault in verify(tmp_path / "none")] == ["unreadable"]
     assert [fault.code for fault in verify(tmp_path)] == ["unreadable"]
 
@@ -339,7 +339,7 @@ def test_truncation_anywhere_is_noticed(tmp_path: Path) -> None:
 
 
 def test_tar_cut_off_inside_an_intact_gzip_is_noticed(tmp_path: Path) -> None:
-    """A broken tar that was compressed afterwards has a sound checksum, and is still named."""
+    """A truncated tar in an intact gzip file is a fault."""
     plain = gzip.decompress(pack({"a": b"1" * 600, "serving.properties": text(GOOD)}))
     path = tmp_path / "m.tar.gz"
     path.write_bytes(gzip.compress(plain[: 512 + 1024 + 100]))
@@ -364,7 +364,7 @@ def test_size_bomb_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tar of countless entries ends the reading."""
+    """A tar with too many members is rejected."""
     monkeypatch.setattr(inventory, "MEMBERS", 10)
     path = tarred(tmp_path / "m.tar.gz", [entry(f"f{number}") for number in range(11)])
     assert "too-many-members" in {fault.code for fault in verify(path)}
@@ -380,7 +380,7 @@ def test_huge_extended_header_is_not_read(tmp_path: Path) -> None:
 
 
 def test_negative_size_does_not_loop(tmp_path: Path) -> None:
-    """A size below zero, which sends tarfile in circles, is damage."""
+    """A member with a negative size is a fault."""
     good, bad = tarfile.TarInfo("a"), tarfile.TarInfo("b")
     bad.size = -2048
     data = good.tobuf(tarfile.GNU_FORMAT) + bad.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024

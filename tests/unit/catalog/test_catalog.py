@@ -170,13 +170,13 @@ def test_unknown_key_names_the_nearest_known_one(write: Write) -> None:
 
 
 def test_unknown_key_without_a_near_one_lists_what_is_known(write: Write) -> None:
-    """A key from another world is refused with the whole list."""
+    """An unknown key without a near one is rejected with all known keys."""
     fault = only_fault(write, rest="zzz: 1\n")
     assert (fault.code, fault.allowed) == ("key-unknown", ", ".join(Catalog.model_fields))
 
 
 def test_revision_must_be_a_commit(write: Write) -> None:
-    """A branch or tag is no pin."""
+    """A branch or tag as revision is rejected."""
     fault = only_fault(write, model="    revision: main\n")
     assert (fault.code, fault.field) == ("value-not-allowed", "models.nli.revision")
 
@@ -196,7 +196,7 @@ def test_prefix_must_be_one_that_archives_can_lie_below(write: Write, prefix: st
 
 
 def test_no_models_at_all_is_refused(write: Write) -> None:
-    """An endpoint without models only costs."""
+    """A catalog without models is rejected."""
     assert faults_of(write(f"{ENDPOINT}models: {{}}\n")) == [(5, "value-empty", "models")]
 
 
@@ -234,7 +234,7 @@ def test_name_that_the_server_would_make_equal_is_refused(write: Write, second: 
 
 
 def test_duplicate_model_is_refused_with_both_lines(write: Write) -> None:
-    """YAML would silently keep the last of two."""
+    """A repeated model is rejected with both lines."""
     fault = only_fault(write, rest=f"models:\n{MODEL}")
     assert (fault.code, fault.line) == ("key-twice", 7)
     assert "line 5" in fault.problem
@@ -305,7 +305,7 @@ def test_setting_of_another_handler_is_refused(write: Write, settings: str, code
 
 @pytest.mark.parametrize("value", ["4", "1000001", "none"])
 def test_handlers_limits_hold_and_a_union_typed_setting_is_one_fault(write: Write, value: str) -> None:
-    """A value that is neither a number in range nor `auto` is reported once."""
+    """A value that is neither in range nor `auto` is reported once."""
     fault = only_fault(write, model=f"    handler: batched\n    batched: {{max_length: {value}}}\n")
     assert (fault.code, fault.field) == ("value-not-allowed", "models.nli.batched.max_length")
 

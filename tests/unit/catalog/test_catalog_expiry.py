@@ -69,7 +69,7 @@ def test_what_says_no_end_is_refused(tmp_path: Path, text: str, code: str) -> No
 
 
 def test_past_is_of_moments_alone() -> None:
-    """A length of time is never past, a moment is from then on."""
+    """Only a moment can be past, and not a duration."""
     assert not is_past("15m", NOON)
     assert not is_past("2026-12-01", NOON)
     assert is_past("2026-11-30", NOON)

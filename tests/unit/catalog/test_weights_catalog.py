@@ -43,7 +43,7 @@ def fault(**keys: Any) -> tuple[str, str]:
 
 
 def test_weights_come_from_the_hub_unless_said_otherwise() -> None:
-    """Left out, nothing changes: id and revision go into the archive."""
+    """Without `weights` the archive has the id and revision of the Hub."""
     entry = catalog().models["nli"]
     assert entry.from_hub
     assert properties_of(entry)["option.model_id"] == "org/nli"
@@ -100,7 +100,7 @@ def test_archive_needs_the_bucket() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(model: dict[str, Any], code: str) -> None:
-    """Weights, revision, pickle and gate have to go together."""
+    """Settings of weights, revision, pickle and gated that do not fit together are rejected."""
     assert fault(models={"nli": NLI | model}) == (code, "models.nli")
 
 
@@ -117,7 +117,7 @@ def test_token_is_named_by_its_place(source: str) -> None:
 
 @pytest.mark.parametrize("token", ["hf_abcdefghijkl", "hf_abcdefghijkl:", "s3:hf_abcdefghijkl", 5])
 def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) -> None:
-    """A token pasted into the catalog reaches neither a template nor the screen."""
+    """A token in the catalog is rejected and not printed."""
     path = tmp_path / "catalog.yaml"
     path.write_text(yaml.safe_dump({"endpoint": ENDPOINT, "hub_token": token, "models": {"nli": NLI}}))
     code = "token-source-unknown" if isinstance(token, str) else "value-not-allowed"
@@ -141,7 +141,7 @@ def test_key_of_weights_belongs_to_a_bucket_of_the_users_own() -> None:
 
 
 def test_network_is_taken_as_given() -> None:
-    """Ids are text: a synth looks nothing up."""
+    """A synth uses the ids of the network without a lookup."""
     network = catalog(network={**VPC, "s3_endpoint": "given"}).network
     assert network is not None
     assert (network.vpc, network.in_vpc, network.isolation) == ("vpc-0a1b2c3d", True, False)

@@ -44,7 +44,7 @@ def test_anchors_and_merge_keys_work(tmp_path: Path) -> None:
 
 
 def test_alias_to_itself_is_a_fault(tmp_path: Path) -> None:
-    """A loop ends in a fault and not in a crash."""
+    """An alias to itself is a fault of the catalog."""
     path = tmp_path / "a.yaml"
     path.write_text("a: &a\n  b: *a\n")
 

@@ -112,7 +112,7 @@ def test_end_that_is_asked_for(text: str, current: str | None, expected: str) ->
 
 
 def test_never_is_no_end() -> None:
-    """The schedules are switched off then."""
+    """`cohost expire never` disables the schedules."""
     assert read_when("never", now=NOW, current=NOW) is None
 
 
@@ -182,14 +182,14 @@ def test_endpoint_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_endpoint_that_is_there_is_left_alone(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """Prolonging before the end changes schedules alone."""
+    """Moving the expiry of an existing endpoint changes only the schedules."""
     services = play(monkeypatch, Services(later, MULTI_MODEL, action="delete-endpoint"))
     run("+4h")
     assert services.made == []
 
 
 def test_stack_without_an_end_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """The fix is a line of the catalog."""
+    """The error for a stack without an expiry has the line for the catalog."""
     services = play(monkeypatch, Services(later))
     del services.outputs["EndOfLife"]
     with refused("expiry-missing", kind=StackError):

@@ -14,7 +14,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi"
 
 @pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov", "aws-eusc"])
 def test_a_name_is_read_from_the_arn_of_every_partition(partition: str) -> None:
-    """An ARN that is passed on as a name is refused by SageMaker, and the clean-up ends."""
+    """The name of a resource is read from its ARN in every partition."""
     assert name_in(ARN.replace("aws", partition, 1)) == "lmi"
     assert name_in(topic := f"arn:{partition}:sns:us-east-1:123456789012:alarms") == topic
 

@@ -201,14 +201,14 @@ def test_a_quota_without_an_applied_value_has_its_default() -> None:
 
 @pytest.mark.usefixtures("hub")
 def test_quotas_that_may_not_be_read_are_unknown() -> None:
-    """A deployer need not have rights on Service Quotas."""
+    """Quotas that the caller may not read are unknown."""
     found = findings(service_quotas=[("list_aws_default_service_quotas", DENIED)] * 2)
     assert {found["quota"].outcome, found["instance type"].outcome} == {"unknown"}
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
-    """Instances of other endpoints count; the endpoint's own do not count twice."""
+    """A quota that other endpoints use up fails with the fix."""
     found = findings(sagemaker=running_elsewhere(CONFIG))["quota"]
     assert found.outcome == "fail"
     assert "2 allowed, 1 run elsewhere, 2 needed" in found.why
@@ -298,14 +298,14 @@ def test_models_on_the_hub(hub: dict[str, int], status: int, outcome: str) -> No
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize(("limit", "outcome"), [(2000.0, "pass"), (1000.0, "fail")])
 def test_price_against_the_budget(limit: float, outcome: str) -> None:
-    """1,027.84 USD a month are within 2,000 and over 1,000."""
+    """1,027.84 USD per month pass a budget of 2,000 and fail one of 1,000."""
     found = findings(changed(budget=Budget(monthly_usd=limit, email="a@b.example")))["price"]
     assert (found.outcome, "1027.84" in found.why) == (outcome, True)
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_price_that_nobody_knows_is_unknown() -> None:
-    """Unknown is never free."""
+    """An unknown price gives the result "unknown"."""
     session: Any = Session(GOOD)
     found = next(run_checks(session, "mx-central-1", load_catalog(ENCODERS).catalog, load_prices()))
     assert (found.check, found.outcome) == ("price", "unknown")

@@ -141,7 +141,7 @@ def test_example_call_names_a_model_that_is_there() -> None:
 
 
 def test_rollback_of_a_component_names_models_as_its_container_does() -> None:
-    """A scale-to-zero endpoint has no archives by model."""
+    """A rollback of a component writes the container's model names into the outputs."""
     one = deployment(topology="scale-to-zero", inference_component_name="lmi-models")
     changed = template_of(template(Layout="bundle"), one, earlier(Layout="bundle", Models={"zero": THEN["zero"]}))
     assert json.loads(changed["Outputs"]["Models"]["Value"]) == {"zero": "zero"}
@@ -293,7 +293,7 @@ def test_long_template_lies_in_the_bucket_for_as_long_as_it_is_read() -> None:
 
 
 def test_update_that_failed_tells_which_resource_and_why() -> None:
-    """A rolled back update is a fault, with CloudFormation's own reason."""
+    """The error of a failed update has the resource and CloudFormation's reason."""
     client = stubbed(
         [("UPDATE_ROLLBACK_COMPLETE", [event(1, "UPDATE_FAILED", "the alarm went off")])], TemplateBody=ANY
     )

@@ -80,7 +80,7 @@ def test_keys_of_the_catalog_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_a_key_that_does_not_exist_is_found(tmp_path: Path) -> None:
-    """The check above can fail, in a nested part too."""
+    """A page with an unknown key of the catalog is found, also in a nested section."""
     page = tmp_path / "page.md"
     page.write_text("`storage.prefix` `storage.nope` `monitoring.alarms.nope: 1` `models.yaml` `gpu.minWorkers`\n")
 

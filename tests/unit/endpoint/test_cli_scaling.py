@@ -183,7 +183,7 @@ def test_invoke_at_zero_fails_with_a_fault_of_its_own(session: Session) -> None:
 
 
 def test_invoke_with_wake_waits_and_answers(session: Session) -> None:
-    """The answer is the only thing on stdout."""
+    """`cohost invoke --wake` prints only the answer on stdout."""
     session.desired, session.current = 1, 0
     session.answers = [fault("InvokeEndpoint", NO_CAPACITY, code="ValidationError")]
 
@@ -197,7 +197,7 @@ def test_invoke_with_wake_waits_and_answers(session: Session) -> None:
     ("given", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("1.5h", 5400), (900.0, 900), ("0", 0)]
 )
 def test_durations(given: Any, seconds: float) -> None:
-    """A number with or without a unit."""
+    """A duration is a number with or without a unit."""
     assert parse_seconds(given) == seconds
 
 

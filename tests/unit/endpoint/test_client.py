@@ -142,7 +142,7 @@ def test_call_is_addressed_and_read(harness: Harness) -> None:
 
 
 def test_no_parameters_are_left_out_of_the_body(harness: Harness) -> None:
-    """The stock handler answers `parameters: null` with an error sentence."""
+    """A body without parameters has no key `parameters`, because the stock handler rejects null."""
     harness.answers(
         [1], expected={"Body": b'{"inputs": ["a", "b"]}', **_any("EndpointName TargetModel ContentType Accept")}
     )
@@ -152,7 +152,7 @@ def test_no_parameters_are_left_out_of_the_body(harness: Harness) -> None:
 
 @pytest.mark.parametrize("inputs", ["", [], {}, None])
 def test_empty_inputs_are_not_sent(harness: Harness, inputs: object) -> None:
-    """A call that can only fail does not cost a round trip."""
+    """A call without inputs is rejected before a request."""
     with refused("inputs-empty", "inputs of nli", kind=InvocationError):
         harness.client.invoke("nli", inputs)
 
@@ -200,7 +200,7 @@ def test_loading_model_is_asked_again(harness: Harness) -> None:
 
 
 def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> None:
-    """Waiting has an end, with the service's own word as the reason."""
+    """Waiting for a load ends at its limit with SageMaker's message."""
     harness.fails("ModelNotReadyException", 429, message="still loading")
 
     with refused("model-not-ready", "model nli", kind=ModelNotReadyError) as caught:
@@ -246,7 +246,7 @@ def test_a_containers_words_are_told_without_their_json(harness: Harness, answer
 
 
 def test_sentence_with_status_200_is_an_error(harness: Harness) -> None:
-    """The stock handler answers unreadable input with 200; a caller must not take that for a result."""
+    """An answer 200 with a sentence of the stock handler is an error."""
     harness.answers(b"Input Parsing failed. Ensure that the request payload is valid.")
 
     with refused("answer-not-results", "model nli", kind=InvocationError):
@@ -320,7 +320,7 @@ def test_waking_calls_once_and_then_looks(component: Harness) -> None:
 
 
 def test_a_call_that_nobody_heard_is_made_again(component: Harness) -> None:
-    """If after three minutes no copy is wanted, the alarm missed the call."""
+    """If no copy is requested after three minutes, the client calls again."""
     component.is_at_zero()
     for _ in range(20):  # after 2, 6, 14, 24 … 184 s
         component.has_copies(0, 0)
@@ -493,7 +493,7 @@ def test_longer_limit_waits_again() -> None:
     ],
 )
 def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
-    """A 400 that the model means is the caller's to mend, and a text of a model's own is no word of the server."""
+    """Other answers 400 are not retried."""
     harness = Harness(BATCHED)
     harness.is_stopped(**answer)
 

@@ -49,7 +49,7 @@ def read(text: str, *names: str) -> tuple[LoadFailure, ...]:
 
 
 def test_the_answer_is_the_reason_where_it_holds_one() -> None:
-    """The name is the catalog's, though the server has replaced a hyphen and the thread's name is cut."""
+    """An answer with a reason is used, with the catalog's name of the model."""
     log = TRACEBACK.format(model="xlmr_large_mult", reason="told twice") + STORE_FAILED.format(
         model="xlmr_large_multi", message="Failed to initialize model: org/xlmr: dtype: 'fp8' is not allowed"
     )
@@ -86,7 +86,7 @@ def test_two_folders_of_one_name_are_a_failure() -> None:
 
 
 def test_a_multi_model_container_fails_calls_by_their_target() -> None:
-    """The emulation's own line has the caller's name, the worker's thread SageMaker's; the last error is the reason."""
+    """On a multi-model container the failed model is named by its target, with the last error as reason."""
     log = TRACEBACK.format(model="0123456789abcde", reason="labels do not fit the head") + (
         '2026-12-01T00:00:00.000+00:00 sagemaker minilm.tar.gz was not loaded: { "code": 500, "type": '
         f'"EngineException", "message": "{NOTHING}" }}'
@@ -104,7 +104,7 @@ def test_a_multi_model_container_fails_calls_by_their_target() -> None:
     ],
 )
 def test_a_model_that_is_loaded_later_is_no_failure_any_more(good: str) -> None:
-    """The last word counts, and for that model alone."""
+    """A model that loads later is no longer a failure."""
     bad = "2026-12-01T00:00:00.000+00:00 sagemaker {}.tar.gz was not loaded: no memory\n"
     assert [one.model for one in read(bad.format("mini") + bad.format("nli") + good)] == ["nli"]
 

@@ -121,7 +121,7 @@ def test_status_names_the_model_that_is_dead(session: Session) -> None:
 
 
 def test_status_as_json_has_the_probes(session: Session) -> None:
-    """Name, verdict, milliseconds; everybody well is exit code 0."""
+    """The JSON has name, verdict and milliseconds of each probe, with exit code 0 if all answer."""
     result = run("status", "--probe", "--json")
 
     assert result.exit_code == 0
@@ -142,7 +142,7 @@ def test_status_without_probe_calls_nothing_and_says_so(session: Session) -> Non
 
 
 def test_probe_does_not_wake_an_endpoint_at_zero(session: Session) -> None:
-    """The refused call would raise the alarm that starts an instance."""
+    """A probe does not call an endpoint at zero copies."""
     session.desired = session.current = 0
 
     result = run("status", "--probe")

@@ -52,7 +52,7 @@ def test_the_next_time_follows_the_expression(expression: str, after: str, expec
 
 
 def test_clock_times_are_those_of_the_time_zone() -> None:
-    """8 o'clock in Berlin moves by an hour of UTC with the clocks."""
+    """A clock time follows the daylight saving time of its time zone."""
     winter, summer = (
         due("cron(0 8 * * ? *)", f"2027-{month}-01T00:00", timezone="Europe/Berlin") for month in ("01", "07")
     )

@@ -76,7 +76,7 @@ def test_pauses_double_up_to_the_longest_and_are_told() -> None:
 
 
 def test_pauses_are_shortened_by_chance() -> None:
-    """Clients that were refused together do not come back together."""
+    """Pauses are shortened at random, so clients do not retry together."""
     time_ = Time(jitter=0.5)
 
     gate(time_.clock).run(Service(2).send, limit_s=LIMIT_S, notice=ignore)
@@ -117,7 +117,7 @@ def test_another_fault_is_not_repeated() -> None:
 
 
 def test_nothing_is_sent_while_a_look_says_that_it_is_too_early() -> None:
-    """Looking costs nothing where calling does."""
+    """No call is sent while a check says that it would fail."""
     time_, service = Time(), Service(1)
     looks = iter([False, False, True])
 

@@ -68,7 +68,7 @@ def test_sleep_until_wake_keeps_calls_from_waking_it() -> None:
 
 
 def test_sleep_without_auto_scaling_changes_the_copies_alone() -> None:
-    """A stack may have no scalable target."""
+    """`cohost sleep` of a stack without a scalable target changes only the copies."""
     session = Session(minimum=None)
 
     assert put_to_sleep(COMPONENT, session, patience(), until_wake=True).bounds is None
@@ -76,7 +76,7 @@ def test_sleep_without_auto_scaling_changes_the_copies_alone() -> None:
 
 
 def test_sleep_of_what_sleeps_changes_nothing() -> None:
-    """Asking twice is fine."""
+    """`cohost sleep` of a sleeping endpoint changes nothing."""
     session = Session(desired=0)
 
     put_to_sleep(COMPONENT, session, patience(), until_wake=False)
@@ -111,7 +111,7 @@ def test_a_change_under_way_is_waited_for() -> None:
 
 
 def test_ctrl_c_while_waiting_leaves_the_bounds_as_they_were() -> None:
-    """A command that is given up has changed nothing."""
+    """Ctrl-C during the wait of `cohost sleep` leaves the bounds unchanged."""
     session = Session(minimum=1, deployed_minimum=1)
     session.status, session.busy_for = "Updating", 100
 
@@ -189,7 +189,7 @@ def test_wake_past_the_maximum_is_refused() -> None:
 
 
 def test_wake_without_auto_scaling_sets_the_copies() -> None:
-    """A stack may have no scalable target."""
+    """`cohost wake` of a stack without a scalable target sets only the copies."""
     session = Session(desired=0, minimum=None)
 
     assert wake_up(COMPONENT, session, patience(), copies=3).copies == 3
@@ -247,7 +247,7 @@ def test_a_sentence_is_an_answer_of_a_model_that_is_awake() -> None:
 
 @pytest.mark.parametrize(("code", "status"), [("ModelError", 503), ("AccessDeniedException", 403)])
 def test_a_model_that_does_not_answer_is_told(code: str, status: int) -> None:
-    """A copy that runs is not enough: waking ends well when a model answers."""
+    """`cohost wake` fails if a copy runs but no model answers."""
     session = Session()
     session.answers = [fault("InvokeEndpoint", "broken", code=code, status=status, OriginalStatusCode=status)]
 

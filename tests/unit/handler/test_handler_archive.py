@@ -79,5 +79,5 @@ def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], al
 
 @pytest.mark.parametrize("file", sorted(SOURCE.glob("*.py")), ids=lambda file: file.name)
 def test_a_file_of_the_archive_hides_no_other_module(file: Path) -> None:
-    """The server puts the folder on Python's search path, where `queue.py` would hide the standard library's."""
+    """No file of the archive has the name of a standard module such as `queue`."""
     assert file.name in {"__init__.py", "model.py"} or file.name.startswith("cohost_")

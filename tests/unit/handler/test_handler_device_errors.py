@@ -53,7 +53,7 @@ def refuse_to_probe() -> bool:
     ],
 )
 def test_the_table_knows_what_an_error_means(error: Exception, kind: str) -> None:
-    """A smaller batch, a new process, or that sequence's fault: decided by text and type, with no call of the GPU."""
+    """Known errors are classified by text and type without a call of the GPU."""
     assert kind_of(error, answers=True) == kind
     if kind == MEMORY:
         assert is_out_of_memory(error, refuse_to_probe)

@@ -149,7 +149,7 @@ def test_weights_are_converted_on_the_cpu_and_half_of_them_is_uploaded() -> None
 
 @pytest.mark.usefixtures("ampere")
 def test_the_first_model_is_gone_before_another_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounded weights are loaded again, and two models at a time may not fit."""
+    """The first model is freed before a second load, because two may not fit."""
     living: list[weakref.ref[FakeModel]] = []
     freed: list[str] = []
     monkeypatch.setattr(cohost_loading, "free_device_memory", lambda: freed.append("freed"))

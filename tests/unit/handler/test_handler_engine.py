@@ -225,7 +225,7 @@ def test_a_model_that_fails_on_one_sequence_answers_500_to_that_one() -> None:
 
 
 def test_a_number_that_is_not_finite_never_leaves() -> None:
-    """NaN is the model's fault, not an answer."""
+    """An output with NaN is an error and no answer."""
 
     async def scenario(engine: Engine) -> None:
         with pytest.raises(ModelError, match="not a finite number; load it with dtype fp32"):

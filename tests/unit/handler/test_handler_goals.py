@@ -67,7 +67,7 @@ def test_a_format_that_the_processor_lacks_is_not_judged(goals: Any) -> None:
 
 
 def test_p99_turns_show_who_is_left_waiting(goals: Any) -> None:
-    """Five of eight clients wait for the whole turn: that is over a hundredth of the calls in a turn this short."""
+    """A p99 shows if five of eight clients wait for the whole measurement."""
     for case in goals.CASES:
         assert (case.calls is not None) is (case.clients == 8)
         if case.calls:

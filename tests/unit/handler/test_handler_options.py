@@ -18,7 +18,7 @@ def test_defaults_hold_where_nothing_is_said() -> None:
 
 
 def test_values_are_read_as_the_server_hands_them_over() -> None:
-    """Everything arrives as text, numbers of devices and workers too."""
+    """Options are parsed from text, as the server passes all of them."""
     given = properties("org/name", max_length=128, truncation="False", device_id=1, cpu__maxWorkers=2, dtype="auto")
     options = read_options(given)
     assert (options.max_length, options.truncation, options.device_id, options.workers) == (128, False, 1, 2)
@@ -62,6 +62,6 @@ def test_the_limit_is_the_least_that_is_true(
 
 
 def test_a_model_without_any_limit_asks_for_one() -> None:
-    """Guessing 512 would be an index error on the GPU for some models."""
+    """A model without a known limit needs max_length."""
     with pytest.raises(ValueError, match="max_length: m and its tokenizer state no limit; fix: set max_length"):
         length_limit(model="m", positions=None, offset=0, tokenizer_maximum=int(1e30), wanted=None)

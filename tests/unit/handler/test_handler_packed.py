@@ -27,7 +27,7 @@ HAS_INTERFACE = hasattr(sys.modules[transformers.BertForSequenceClassification._
 
 
 def test_tokens_attend_within_their_own_sequence_only() -> None:
-    """Attention over a row is that of each sequence alone."""
+    """In a packed row each token attends only to its own sequence."""
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
     together = attention_within(query, key, value, [0, 2, 3, 9], None)

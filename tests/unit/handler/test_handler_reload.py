@@ -232,7 +232,7 @@ def test_a_load_that_fails_in_the_first_call_is_told_to_callers_of_a_multi_model
 
 
 def test_a_load_that_fails_in_the_first_call_keeps_a_start_up_from_being_ready() -> None:
-    """A deploy must not go on with a model that does not serve."""
+    """At start-up a failed load in the first call is not answered, so the server does not get ready."""
     service = SlowService(OSError("no such weights"))
     service.gate.set()
 
@@ -267,7 +267,7 @@ def test_a_load_that_takes_longer_than_the_import_may_goes_on_in_the_first_call(
 
 
 def test_what_fails_at_import_is_raised_there() -> None:
-    """The process ends, and the server answers the load at once."""
+    """A failure at import raises an error, and the server answers the load at once."""
     service = SlowService(OSError("no such weights"))
     service.gate.set()
 

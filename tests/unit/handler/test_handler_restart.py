@@ -378,7 +378,7 @@ def test_the_config_file_is_found_in_each_form_of_the_command_line(tmp_path: Pat
 
 
 def test_only_a_folder_that_is_there_is_certainly_another_one(tmp_path: Path) -> None:
-    """A text that is no file URL and no path may be anybody's."""
+    """Only an existing folder counts as the folder of another model."""
     (tmp_path / "own").mkdir()
     own = os.path.realpath(tmp_path / "own")
     assert not may_be(str(tmp_path), own)

@@ -124,7 +124,7 @@ def test_passes_within_their_limit_are_left_alone() -> None:
 
 
 def test_a_pass_that_compiles_may_take_longer_than_one_that_does_not() -> None:
-    """The first of a shape that the compiler has not seen; the second of that shape has the limit of all others."""
+    """The first pass of a new shape has a longer limit, because it compiles."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -207,7 +207,7 @@ def test_a_request_that_waits_behind_a_long_pass_is_told_in_time() -> None:
 
 
 def test_the_process_ends_when_its_callers_are_answered_and_only_once() -> None:
-    """The first code counts, and a call that still waits has time to be answered."""
+    """The process ends once, with the first exit code, after its callers are answered."""
     waiting, exits, ended = [1], [], threading.Event()
 
     def end(code: int) -> None:

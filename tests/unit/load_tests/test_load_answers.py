@@ -48,7 +48,7 @@ def test_one_result_for_each_text_is_an_answer(body: list[object], items: int) -
     ],
 )
 def test_a_200_without_the_right_results_is_a_failure(body: bytes) -> None:
-    """The stock handler answers some faults with 200."""
+    """An answer 200 with a wrong number of results is a failure."""
     assert outcome(200, body) == (Outcome.WRONG_ANSWER, "200 with a wrong answer")
 
 

@@ -33,7 +33,7 @@ def given(**changes: object) -> argparse.Namespace:
 
 
 def test_models_take_weights() -> None:
-    """A name alone counts once; blanks do not matter."""
+    """A model without a weight has the weight 1, and blanks are ignored."""
     assert option_values.parse_models("mdeberta=3, minilm,xlmr-large=0.5") == {
         "mdeberta": 3,
         "minilm": 1,
@@ -62,13 +62,13 @@ def test_wrong_sweeps_are_told(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["-1", "0", "x", "inf", "nan"])
 def test_wrong_rates_are_told(text: str) -> None:
-    """A rate is above 0 and finite."""
+    """A rate must be above 0 and finite."""
     with pytest.raises(argparse.ArgumentTypeError, match="a number above 0"):
         option_values.positive(text)
 
 
 def test_shares_and_waits() -> None:
-    """0 is a share and a wait; 1.1 is no share."""
+    """A share and a wait may be 0, and a share of 1.1 is rejected."""
     assert option_values.share("0") == option_values.not_negative("0") == 0
     with pytest.raises(argparse.ArgumentTypeError, match="a share from 0 to 1"):
         option_values.share("1.1")

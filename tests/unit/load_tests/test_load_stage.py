@@ -31,7 +31,7 @@ def test_only_as_many_users_as_the_step_has_take_part(monkeypatch: pytest.Monkey
 
 
 def test_moments_that_nobody_was_free_for_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An overloaded run would look well if calls that were never sent did not count."""
+    """Due calls for which no user was free are counted as missing."""
     here, started = Stage(), now()
     monkeypatch.setattr(stage, "now", lambda: started)
     here.begin(cue(rate=100.0))
@@ -76,7 +76,7 @@ def test_arrivals_are_a_poisson_process_and_reproducible() -> None:
 def test_callers_are_spread_over_the_processes_that_have_users(
     callers: int, users: list[int], expected: list[int]
 ) -> None:
-    """Evenly, and never more than a process has."""
+    """Callers are spread evenly over the processes, up to the users of each."""
     assert shares(callers, users) == expected
 
 

@@ -125,7 +125,7 @@ def test_a_container_s_own_names_are_the_catalog_s(
 
 @pytest.mark.process
 def test_a_container_that_was_told_a_name_keeps_it(server: tuple[str, type[Answering]]) -> None:
-    """`cohost local run` loads each model under the catalog's own name."""
+    """A container whose models have the catalog's names is called by these."""
     server[1].models = ("xlmr-large",)
 
     found = resolve(given(host=server[0], catalog=str(ROOT / "model_configs/offline.yaml")))
@@ -335,7 +335,7 @@ def test_connections_are_kept_and_counted(server: tuple[str, type[Answering]]) -
 
 
 def test_what_the_network_does_is_an_outcome() -> None:
-    """A refused connection is no exception for the caller."""
+    """A refused connection is an outcome of the call and raises no exception."""
     own = resolved("http://127.0.0.1:9", None)
 
     exchange = Transport(own, 1).send(own.destinations[0], b"{}")

@@ -82,7 +82,7 @@ def test_waking_refuses_one_call_and_counts_the_instances_anew() -> None:
 
 
 def test_what_does_not_wake_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The run ends, with the service's words."""
+    """A component that does not wake up ends the load test with SageMaker's reason."""
     session: Any = Session([ZERO])
 
     assert not wake_up(session, 0, 1, 0)
@@ -98,7 +98,7 @@ def test_another_fault_ends_the_wait() -> None:
 
 
 def test_a_target_without_component_is_not_called() -> None:
-    """--wake does no harm to a multi-model endpoint."""
+    """--wake has no effect on a multi-model endpoint."""
     session: Any = Session([ZERO], component=None)
 
     assert wake_up(session, 0, 1, 60)

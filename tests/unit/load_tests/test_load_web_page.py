@@ -56,7 +56,7 @@ def asked(web_host: str, **environ: str) -> tuple[str, int]:
 
 @pytest.mark.process
 def test_both_ports_are_this_machines_by_default() -> None:
-    """Locust's defaults are all interfaces."""
+    """Both ports of Locust listen on 127.0.0.1 by default."""
     assert addresses() == ["127.0.0.1", "127.0.0.1"]
 
 

@@ -59,7 +59,7 @@ def test_a_late_generator_is_marked_in_relation_to_what_it_measures(
     latency_s: float,
     marked: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """3 ms late spoil 20 ms, not 200."""
+    """A delay of 3 ms is marked for latencies of 20 ms, and not of 200 ms."""
     run = run_of(lag_s=lag_s, samples=calls(0, 1, latency_s))
 
     assert codes(run) == (["generator-lag"] if marked else [])
@@ -125,7 +125,7 @@ def test_a_run_cut_short_says_so() -> None:
 
 
 def test_prices_come_from_the_list_or_the_user() -> None:
-    """Times the number of instances; unknown types and emulations have none."""
+    """The price is that of all instances, and unknown for unknown types and the emulator."""
     one, three = price_of(target(), None), price_of(target(instance_count=3), None)
     assert one is not None
     assert three is not None

@@ -119,7 +119,7 @@ def test_every_plot_is_well_formed_and_draws_something(tmp_path: Path) -> None:
 
 
 def test_a_run_in_which_everything_failed_is_reported(tmp_path: Path) -> None:
-    """The report is needed most when nothing worked."""
+    """A load test in which every call failed has a report."""
     run = Run(record(phase(0, 1)), calls(0, 1, 0.1, outcome=Outcome.TIMED_OUT), ticks(2), tmp_path / "a")
 
     done = written(tmp_path, run)
@@ -196,7 +196,7 @@ def test_a_component_s_metrics_are_asked_by_its_name(tmp_path: Path) -> None:
 
 
 def test_without_the_right_to_ask_a_report_is_made(tmp_path: Path) -> None:
-    """Metrics are an extra."""
+    """A report is written without metrics if the caller may not read them."""
     run = table_run(tmp_path / "a")
     save_run(run)
     denied = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "GetMetricStatistics")
@@ -256,5 +256,5 @@ def test_every_colour_of_a_chart_is_in_the_style_sheet() -> None:
 
 
 def test_a_table_in_markdown_escapes_its_bars() -> None:
-    """A bar within a value ends no cell, and nothing is shown as a dash."""
+    """The Markdown table escapes bars in values, and shows missing values as dashes."""
     assert markdown_table(("a", "b"), [("x|y", None), (1, "")]) == "| a | b |\n| --- | --- |\n| x\\|y | - |\n| 1 |  |"

@@ -78,7 +78,7 @@ def test_the_table_has_the_columns_of_the_earlier_measurement(tmp_path: Path) ->
 
 
 def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> None:
-    """Said in the first line of page and text, and in the table by a dash, never by 0."""
+    """Page and text say that the numbers are this machine's, and the table has no price."""
     written = write_comparison(emulated(tmp_path), tmp_path / "out")
 
     for file in (written.markdown, written.page):

@@ -78,7 +78,7 @@ def test_failures_by_kind_and_status(tmp_path: Path) -> None:
 
 
 def test_answers_to_dropped_calls_count_for_the_rate_alone(tmp_path: Path) -> None:
-    """A caller that still waits for a call of the warm-up is not idle, but that call's latency is not measured."""
+    """Calls of the warm-up that end later count for the rate, and not for latencies."""
     warm, step = phase(0, 1, kind="warm-up"), phase(1, 1)
     slow = calls(0, 1, 1.0)
     slow["done"] += 0.5
@@ -91,7 +91,7 @@ def test_answers_to_dropped_calls_count_for_the_rate_alone(tmp_path: Path) -> No
 
 
 def test_a_step_without_an_answer_has_no_numbers(tmp_path: Path) -> None:
-    """Everything failed: no latency, no rate, no cost, and no crash."""
+    """A step without an answer has no latency, rate or cost."""
     run = Run(record(phase(0, 1)), calls(0, 1, 0.1, outcome=Outcome.CONNECTION), ticks(0), tmp_path)
 
     summary = summarise(run)

@@ -98,7 +98,7 @@ def test_plain_text_and_a_bare_list_are_taken(folders: dict[str, Path]) -> None:
     ],
 )
 def test_what_the_translator_cannot_read_is_a_400(folders: dict[str, Path], body: Any, message: str) -> None:
-    """Pairs above all: a model that is called with pairs needs the handler."""
+    """A pair, or another input that DJL's translator cannot read, is a 400."""
     assert served(folders["xlmr"])(body) == (400, {"code": 400, "type": "TranslateException", "message": message})
 
 
@@ -118,7 +118,7 @@ def test_unknown_translators_and_poolings_fail_the_load(folders: dict[str, Path]
 
 
 def test_engine_is_told_by_its_file_or_by_name(tmp_path: Path) -> None:
-    """model.onnx decides about the engine where serving.properties does not; the name without the file is refused."""
+    """The file model.onnx selects the engine if serving.properties does not; `engine` without it is rejected."""
     (tmp_path / "serving.properties").write_text("engine=OnnxRuntime\n")
     with pytest.raises(EngineFailure, match=r"model\.onnx not found"):
         read_settings(tmp_path, {})

@@ -55,7 +55,7 @@ def test_translator_archive_has_the_settings_that_djl_documents(folders: dict[st
 
 
 def test_handler_archive_brings_its_code_and_what_the_image_lacks(folders: dict[str, Path]) -> None:
-    """Pairs and labels of the caller's need the handler, and cpu-full has no Python packages."""
+    """An archive with the handler has its code and the requirements that cpu-full lacks."""
     files = {file.name for file in folders["deberta"].iterdir()}
     assert {"model.py", "onnx_service.py", "cohost_request.py", "requirements.txt"} | TOKENS <= files
     properties = loads((folders["deberta"] / "serving.properties").read_text())
@@ -165,7 +165,7 @@ def test_model_that_the_hub_does_not_give_is_told(tmp_path: Path, monkeypatch: p
 
 
 def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A protobuf ends at 2 GiB, which XLM-R large in single precision is over: in fp32 and on the way to int8."""
+    """Weights over 2 GiB, the limit of protobuf, are stored beside the ONNX file."""
     monkeypatch.setattr(torch_model, "_SINGLE_FILE_BYTES", 1)
     models = {"m": {"model_id": "lmi-cohost/tiny-embed", "task": "feature-extraction"}}
     for precision, parts in (("fp32", {"model.onnx", "model.onnx.data"}), ("int8", {"model.onnx"})):

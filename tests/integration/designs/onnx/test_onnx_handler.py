@@ -112,14 +112,14 @@ def test_a_gpu_that_is_not_used_is_named_in_the_log(
     ],
 )
 def test_wrong_calls_get_a_status_and_a_reason(folders: dict[str, Path], body: Any, status: int, fault: str) -> None:
-    """A caller's mistake is a 400 that names the field, as with the batching handler."""
+    """A wrong call gets 400 with the field, as with the batching handler."""
     found, answer = served(folders["deberta"], "text-classification")(body)
     assert found == status
     assert fault in answer["error"]
 
 
 def test_archive_runs_without_the_project_torch_and_transformers(folders: dict[str, Path]) -> None:
-    """The handler is imported from the archive's own files; cpu-full has nothing but the requirements."""
+    """The handler runs from the archive's files with only the requirements of the archive."""
     program = f"""
 import asyncio, sys, types
 sys.path.insert(0, {str(folders["deberta"])!r})

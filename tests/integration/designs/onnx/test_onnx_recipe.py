@@ -32,7 +32,7 @@ MOODS = ["good", "bad"]
     ],
 )
 def test_what_is_called_with_pairs_or_labels_gets_the_handler(task: str, labels: list[str], serving: str) -> None:
-    """DJL's translators read single texts; NLI models are called with pairs."""
+    """A model for pairs or labels gets the handler, because DJL's translators read single texts."""
     catalog = make_catalog(models={"m": {"model_id": "org/name", "task": task}}, design={})
     assert recipe_for("m", catalog).serving(labels) == serving
 
@@ -114,7 +114,7 @@ def test_note_with_a_setting_of_another_version_is_refused(tmp_path: Path, value
     "note", [[], ["recipe", "serving", "sha256"], "text", {"recipe": [], "serving": "translator", "sha256": "0"}]
 )
 def test_note_of_another_form_is_told(tmp_path: Path, note: object) -> None:
-    """JSON of another form is refused like a note without recipe or checksum."""
+    """A note without recipe or checksum is rejected."""
     (tmp_path / "embed.json").write_text(json.dumps(note))
     with refused("export-note-invalid", str(tmp_path / "embed.json"), kind=OnnxError):
         find_archive(tmp_path, recipe_for("embed", make_catalog()))

@@ -80,7 +80,7 @@ def test_instances_of_a_variant_can_be_scaled(scaling: Any, clients: Clients, wa
 def test_a_scaled_variant_keeps_its_instance_type_and_ends_with_its_endpoint(
     scaling: Any, clients: Clients, wait: Callable[..., None]
 ) -> None:
-    """An update to another type is refused until the variant is deregistered; deleting the endpoint does that."""
+    """Another instance type is rejected while the variant is registered, which ends with the endpoint."""
     sagemaker = clients.get("sagemaker")
     plain = {"VariantName": "v", "InitialInstanceCount": 1, "ModelName": "model"}
     for kind in ("ml.g5.xlarge", "ml.g5.2xlarge"):
@@ -200,7 +200,7 @@ def test_wrong_policies_are_refused(scaling: Any, policy: dict[str, Any], match:
 
 
 def test_what_is_not_registered_has_neither_policies_nor_an_end(scaling: Any) -> None:
-    """ObjectNotFoundException names the resource."""
+    """Policies and deregistration of an unknown target raise ObjectNotFoundException."""
     scaling.deregister_scalable_target(**COMPONENT)
     for call in (
         lambda: scaling.deregister_scalable_target(**COMPONENT),

@@ -79,7 +79,7 @@ def test_large_requests_are_packed_and_still_read(clients: Clients, wait: Callab
 
 
 def test_the_query_protocol_is_read_too(front: LocalAws, clients: Clients, wait: Callable[..., None]) -> None:
-    """Older SDKs send a form, with the time in words."""
+    """Requests in the query protocol of older SDKs are read."""
     put_alarm(clients, "form", Dimensions=[{"Name": "d", "Value": "1"}])
     form = {
         "Action": "PutMetricData",

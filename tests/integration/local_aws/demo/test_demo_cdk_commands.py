@@ -32,7 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
-    """The reason of a failed deploy is in the message, the whole log in a file."""
+    """The error of a failed cdk command has its last lines and the path of the log."""
     fake_cdk(project, "echo first; echo the reason >&2; exit 3")
 
     with refused("cdk-command-failed", kind=LocalError) as caught:
@@ -43,7 +43,7 @@ def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
 
 
 def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A profile in the user's shell never leads a demo to a real account."""
+    """A profile in the shell does not lead the demo to a real account."""
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "999999999999")

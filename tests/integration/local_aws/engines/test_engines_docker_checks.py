@@ -23,7 +23,7 @@ INSPECT = ["image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE]
 
 
 def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callable[..., Setup], tmp_path: Path) -> None:
-    """Name, memory, port on the loopback alone, mode, models and cache; nothing of GPUs, tokens or hubs."""
+    """Without a GPU the docker command has name, memory, local port, mode, models and cache only."""
     programs.install("docker", DOCKER)
     start = DockerEngine().start(make_setup())
     assert start.command == [
@@ -43,7 +43,7 @@ def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callabl
 def test_the_whole_command_with_everything(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """GPUs where nvidia-smi answers, the catalog's environment, the token by name alone, weights of this machine."""
+    """The docker command has GPUs, the catalog's variables, the token by name, and local weights."""
     programs.install("nvidia-smi", {"--query-gpu=index,name,memory.used,memory.total": {"out": "0, A10G, 5, 23028\n"}})
     monkeypatch.setenv("HF_TOKEN", "secret")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
@@ -63,7 +63,7 @@ def test_the_whole_command_with_everything(
 
 
 def test_all_is_checked_before_anything_starts(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """Daemon, name, image, labels: four questions, no change."""
+    """Daemon, name, image and labels are checked before the start, without a change."""
     programs.install("docker", DOCKER)
     DockerEngine().check(make_setup())
     assert programs.arguments("docker") == [

@@ -125,7 +125,7 @@ def test_a_request_passes_as_it_is(behind: tuple[Behind, str], port: int) -> Non
 def test_nothing_of_a_stranger_or_a_page_reaches_the_server(
     behind: tuple[Behind, str], port: int, headers: dict[str, str]
 ) -> None:
-    """403 in the server's own JSON; the server has not even seen a connection."""
+    """A caller without the token, or a web page, gets 403, and the server gets no connection."""
     server, address = behind
     with guarded_proxy(port, TOKEN, address):
         answer = httpx.post(f"http://127.0.0.1:{port}/models?url=/x", headers=headers, trust_env=False)
@@ -134,7 +134,7 @@ def test_nothing_of_a_stranger_or_a_page_reaches_the_server(
 
 
 def test_an_answer_passes_while_it_comes(behind: tuple[Behind, str], port: int) -> None:
-    """A stream's first part is with the caller before the server has written the second."""
+    """Each part of a stream is passed on before the next is written."""
     server, address = behind
     server.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nfirst\r\n"
     server.later = b"4\r\nlast\r\n0\r\n\r\n"

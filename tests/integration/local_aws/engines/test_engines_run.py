@@ -137,7 +137,7 @@ def test_djl_serves_the_catalog(
 def test_the_line_that_it_prints_calls_a_real_server(
     programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
 ) -> None:
-    """The token in the printed line opens the port, and nothing else does; Ctrl-C leaves nothing of the server's."""
+    """The printed command with the token calls the server, and Ctrl-C ends all of its processes."""
     programs.install("djl-serving", {"--config-file": {"serve": []}})
     programs.install("java", {})
     monkeypatch.setenv("PYTHON_EXECUTABLE", str(programs.install("python", {"-c": {}})))

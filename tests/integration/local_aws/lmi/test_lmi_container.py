@@ -124,7 +124,7 @@ def test_a_handler_sees_the_recorded_properties(served: Served) -> None:
 
 
 def test_batches_are_counted_at_a_path_of_our_own(served: Served) -> None:
-    """Eight requests at once to a model that batches: counters tell requests, batches and waits; unloading forgets."""
+    """The emulator's counters have requests, batches and waits of a model, and lose them at its unloading."""
     # A batch is full before it is due, on a slow machine too.
     lines = "cpu.minWorkers=1\ncpu.maxWorkers=1\nbatch_size=4\nmax_batch_delay=10000\n"
     assert served.load("batched", lines, BATCH_ECHO).status_code == 200
@@ -176,7 +176,7 @@ def test_a_worker_killed_in_a_request_fails_its_model_alone(served: Served, tmp_
 
 
 def test_a_worker_killed_between_requests_is_missed_by_its_callers_alone(served: Served) -> None:
-    """Recorded (24): 400 for ever, while /ping is 200 and the model's state READY."""
+    """A worker killed while idle gives 400 for ever, while /ping is 200 and the state READY (recorded: 24)."""
     assert served.load("silent", ONE_WORKER, ECHO).status_code == 200
     pid = served.run(served.invoke("silent", {})).json()["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -280,7 +280,7 @@ def _processes_of(served: Served, name: str) -> list[int]:
 
 
 def test_the_budget_refuses_a_model_that_does_not_fit(served: Served) -> None:
-    """507 as recorded, and room again once another model is deleted."""
+    """A model that does not fit gets 507, and loads after another is deleted."""
     half = "required_memory_mb=9000\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
     assert served.load("big1", half, ECHO).status_code == 200
     refused = served.load("big2", "required_memory_mb=12000\ncpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO)
@@ -329,7 +329,7 @@ def test_workers_end_with_a_killed_container(tmp_path: Path) -> None:
 
 
 def test_a_container_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
-    """A model of the store that fails is named in the log, whose path is in the message."""
+    """The error of a failed start has the path of the log, which names the model."""
     model = tmp_path / "store" / "bad"
     model.mkdir(parents=True)
     (model / "serving.properties").write_text("engine=NoSuch\n")

@@ -79,7 +79,7 @@ def test_what_happens_equals_what_was_recorded(
 
 
 def test_a_container_may_import_nothing_ahead(tmp_path: Path) -> None:
-    """COHOST_LMI_PRELOAD=false: a worker begins without torch, which a replay need not wait for then."""
+    """With COHOST_LMI_PRELOAD=false a worker starts without torch."""
     model = tmp_path / "model"
     model.mkdir()
     (model / "serving.properties").write_text("engine=Python\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")

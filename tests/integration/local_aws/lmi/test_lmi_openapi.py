@@ -189,7 +189,7 @@ def test_no_body_breaks_the_stock_handler(fuzzed: Served, body: bytes, kind: str
 @run_with(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=BODIES, kind=KINDS)
 def test_no_body_breaks_the_loading_of_models(fuzzed: Served, body: bytes, kind: str) -> None:
-    """A broken load request is refused, by the exceptions that the real server trips over where the body is JSON."""
+    """A broken load request is rejected with the real server's exceptions."""
     headers = {"Content-Type": kind} if kind else {}
     answer = fuzzed.run(fuzzed.client.post("/models", content=body, headers=headers))
     assert answer.status_code in {400, 404, 409} or answer.json()["type"] in EXCEPTIONS
@@ -207,7 +207,7 @@ def test_no_body_breaks_the_loading_of_models(fuzzed: Served, body: bytes, kind:
     )
 )
 def test_no_bytes_break_the_connection_handling(fuzzed: Served, data: bytes) -> None:
-    """A request that is not HTTP gets a 400 or a closed connection, and the next caller is served as ever."""
+    """Bytes that are no HTTP get a 400 or a closed connection, and the next caller is served."""
     address = fuzzed.client.base_url
     token = f"Host: 127.0.0.1\r\nx-cohost-token: {fuzzed.container.token}\r\n".encode()
     with socket.create_connection((address.host, address.port or 80), timeout=ANSWERED_LATER) as connection:

@@ -69,7 +69,7 @@ def test_sums_count_answers_and_other_steps_apart() -> None:
 
 
 def test_what_is_replayed_again_says_for_which_steps() -> None:
-    """Or which exception kept a sequence from being replayed."""
+    """A repeated replay names its steps, or the exception of its first attempt."""
     assert named("24-135", {160: ["other"], 142: ["other"]}) == "24-135 for [142, 160]"
     assert named("06_x.json", TimeoutError()) == "06_x.json for TimeoutError"
 

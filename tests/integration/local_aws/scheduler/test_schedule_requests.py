@@ -66,7 +66,7 @@ def test_bad_update_leaves_the_schedule_as_it_was(scheduler: Any, change: dict[s
 
 
 def test_good_schedule_is_created_and_updated(scheduler: Any) -> None:
-    """Good requests pass, with every kind of target that is emulated; other calls are not checked."""
+    """Valid schedules with every emulated kind of target are created and updated."""
     scheduler.create_schedule_group(Name="g")
     scheduler.create_schedule(Name="s", **GOOD)
     changed = {"ScheduleExpression": "cron(0 8 ? * MON-FRI *)", "ScheduleExpressionTimezone": "Europe/Berlin"}
@@ -88,6 +88,6 @@ def test_stack_reports_what_the_service_rejects(door: FrontDoor) -> None:
 
 
 def test_deleted_schedule_is_not_found(scheduler: Any) -> None:
-    """A request that the checks let through is answered as before."""
+    """Requests for a deleted schedule get ResourceNotFoundException."""
     with faulted("ResourceNotFoundException"):
         scheduler.update_schedule(Name="nobody", **GOOD)

@@ -29,7 +29,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_json_predicts_the_measured_workers() -> None:
-    """The three idle workers of the real endpoint, within 3 percent."""
+    """The JSON of the plan predicts three measured workers within 3 percent."""
     data = json.loads(run("plan", "--catalog", ENCODERS, "--json").stdout)
     idle = {name: model["gpu_worker"]["idle_mib"] for name, model in data["models"].items()}
     assert idle == {
@@ -72,7 +72,7 @@ def test_plan_of_several_instances_says_that_each_holds_everything(
 
 
 def test_plan_that_does_not_fit_ends_with_1() -> None:
-    """A pipeline stops, and the first change is named."""
+    """A plan that does not fit ends with exit code 1 and names the first change."""
     result = run("plan", "--catalog", ENCODERS, "--batch", "448", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["first_change"] == "models.mdeberta.batch_size: 28 (now 448)"
@@ -145,7 +145,7 @@ def test_a_library_for_deberta_on_a_gpu_is_suggested(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    """The option is named, not a traceback."""
+    """An HTML page that cannot be written is an error of one line with the option."""
     with refused("page-unwritable", "--html", kind=ReportError):
         run("plan", "--catalog", ENCODERS, "--html", str(tmp_path / "missing" / "plan.html"))
 

@@ -102,7 +102,7 @@ def test_types_that_cannot_hold_a_model_are_left_out(encoders: Catalog, encoder_
 
 
 def test_model_without_profile_stops_the_plan(encoders: Catalog) -> None:
-    """A fleet is not planned around a model of unknown size."""
+    """A fleet with a model without a profile is rejected."""
     with refused("profile-missing", "models", kind=PlanError):
         plan_fleet(encoders, {}, prices=load_prices(), region=REGION)
 
@@ -121,7 +121,7 @@ def test_loads_are_read_from_a_file(tmp_path: Path, encoders: Catalog, encoder_p
     "text", ["a: {replicas: 0}", "a: {items_per_second: -1}", "a: {nope: 1}", "[1]", "a: 1", "a: ["]
 )
 def test_wrong_loads_are_told(tmp_path: Path, text: str) -> None:
-    """A file with other content is refused with an example."""
+    """A load file of another form is rejected with an example."""
     path = tmp_path / "loads.yaml"
     path.write_text(text)
     with refused("loads-invalid", str(path), kind=PlanError):

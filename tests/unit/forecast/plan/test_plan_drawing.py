@@ -58,7 +58,7 @@ def test_segments_add_up_to_the_plan(encoders: Catalog, encoder_profiles: dict[s
 
 
 def test_page_stands_alone(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The page names every model and loads nothing from anywhere."""
+    """The page has every model and loads nothing from the network."""
     page = html_page(plan_catalog(encoders, encoder_profiles), title="a <b>")
     assert all(name in page for name in encoders.models)
     assert "a &lt;b&gt;" in page

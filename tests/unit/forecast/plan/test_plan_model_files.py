@@ -129,7 +129,7 @@ def test_damaged_index_is_told(model: Path, index: str, code: str) -> None:
     ("config", "code"), [(None, "config-missing"), ("[]", "config-invalid"), ("{", "config-invalid")]
 )
 def test_missing_and_damaged_configuration_is_told(tmp_path: Path, config: str | None, code: str) -> None:
-    """The file is named."""
+    """A missing or damaged config.json is an error with its path."""
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with refused(code, f"{tmp_path}: config.json", kind=PlanError):
@@ -137,14 +137,14 @@ def test_missing_and_damaged_configuration_is_told(tmp_path: Path, config: str |
 
 
 def test_weights_of_another_format_are_told(tmp_path: Path) -> None:
-    """Sizes are read from safetensors only."""
+    """Weights that are not safetensors are an error."""
     (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
     with refused("weights-missing", str(tmp_path), kind=PlanError):
         count_elements(Folder(tmp_path))
 
 
 def test_quantised_weights_are_refused(model: Path) -> None:
-    """A dtype that the plan cannot convert is named."""
+    """Weights of a dtype that the plan does not know are rejected."""
     (model / "model.safetensors").write_bytes(safetensors(a=("F64", [2])))
     with refused("dtype-unknown", kind=PlanError):
         inspect(Folder(model), source="test")

@@ -32,7 +32,7 @@ def price(usd: float, day: str = "2026-08-07") -> Price:
 
 
 def test_snapshot_holds_what_the_pricing_api_gave() -> None:
-    """The two prices that were asked of AWS, with the day."""
+    """The price list has the two prices that were read from AWS, with the date."""
     prices = load_prices()
     for name, usd in (("ml.g5.xlarge", 1.408), ("ml.g6.12xlarge", 5.752)):
         found = prices.find(REGION, name)
@@ -41,7 +41,7 @@ def test_snapshot_holds_what_the_pricing_api_gave() -> None:
 
 
 def test_one_to_three_instances_cost_three_times() -> None:
-    """The bill is per instance."""
+    """Three instances cost three times as much as one."""
     one, three = (bill_for(load_prices(), REGION, "ml.g5.xlarge", least=n) for n in (1, 3))
     assert one.per_hour == (1.408, 1.408)
     assert three.per_hour == pytest.approx((4.224, 4.224))
@@ -112,7 +112,7 @@ def test_list_survives_being_written(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_list_is_told(tmp_path: Path, content: bytes) -> None:
-    """A price of 0, no date, or no JSON at all: the file and the fix."""
+    """A price list with a price of 0, without a date or without JSON is an error with the fix."""
     path = tmp_path / "prices.json"
     path.write_bytes(content)
     with refused("price-list-invalid", str(path), kind=PriceError):

@@ -106,7 +106,7 @@ def test_changes_carry_their_sign() -> None:
 
 
 def test_new_stack_has_nothing_before() -> None:
-    """A first deploy is compared with nothing, in words."""
+    """The diff of a new stack says that there was no cost before."""
     assert cost_changes({}, {"a": line("1.00")}) == [("a", "not deployed", "1.00", "unknown")]
 
 
@@ -118,7 +118,7 @@ def test_deployed_costs_are_the_stacks_outputs(cloudformation: Any) -> None:
 
 
 def test_stack_that_is_not_there_costs_nothing_yet(cloudformation: Any) -> None:
-    """A missing stack is no fault, a refusal is."""
+    """A missing stack has no cost, and a denied request is an error."""
     with Stubber(cloudformation) as stubber:
         stubber.add_client_error("describe_stacks", "ValidationError", "Stack with id s does not exist")
         assert deployed_costs(cloudformation, "s") == {}

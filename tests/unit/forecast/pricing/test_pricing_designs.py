@@ -59,14 +59,14 @@ def test_scale_to_zero_pays_busy_hours_and_the_tail() -> None:
 
 
 def test_scale_to_zero_saves_nothing_when_always_busy() -> None:
-    """A day has 24 hours, tail included."""
+    """With 24 busy hours scale-to-zero costs as much as a permanent endpoint."""
     always = cost_of(SCALE_TO_ZERO, load_prices(), REGION)
     assert always.per_month == pytest.approx(cost_of(ONE_ENDPOINT, load_prices(), REGION).per_month)
 
 
 @pytest.mark.parametrize("hours", [0, -1, 24.5, float("nan")])
 def test_busy_hours_are_those_of_a_day(hours: float) -> None:
-    """Anything but above 0 and up to 24 is refused."""
+    """Busy hours of 0 and of over 24 are rejected."""
     with refused("hours-range", "--busy-hours", kind=PriceError):
         cost_of(ONE_ENDPOINT, load_prices(), REGION, busy_hours=hours)
 
@@ -174,7 +174,7 @@ def test_run_without_batch_8_has_no_cost_per_million(tmp_path: Path) -> None:
 
 
 def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
-    """A run that calls itself invalid gives no figure about money."""
+    """An invalid load test has no price per million."""
     path = tmp_path / "report.json"
     path.write_text(run_report(marks=("the generator was too slow",)))
     with refused("run-invalid", str(path), kind=PriceError) as caught:

@@ -88,7 +88,7 @@ def test_same_price_twice_is_one(pricing: tuple[Any, Stubber]) -> None:
 
 
 def test_two_prices_of_one_type_are_not_chosen_between(pricing: tuple[Any, Stubber]) -> None:
-    """A guess about money is worse than none."""
+    """Two prices of one type are an error."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [product("ml.g5.xlarge", "2"), product("ml.g5.xlarge", "3")]})
     with refused("price-ambiguous", "ml.g5.xlarge in eu-central-1", kind=PriceError):
@@ -97,7 +97,7 @@ def test_two_prices_of_one_type_are_not_chosen_between(pricing: tuple[Any, Stubb
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"product": {}}', "null"])
 def test_answers_of_another_form_are_told(pricing: tuple[Any, Stubber], text: str) -> None:
-    """A changed API gives a sentence."""
+    """An answer of the Pricing API in another form is a clear error."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [text]})
     with refused("product-unknown", kind=PriceError):
@@ -121,6 +121,6 @@ def test_other_regions_and_types_keep_their_prices(pricing: tuple[Any, Stubber])
 
 
 def test_empty_answer_leaves_the_list_alone() -> None:
-    """A misspelt region has no prices, which is no reason to write any."""
+    """A region without prices is an error, and the price list stays."""
     with refused("region-unpriced", "--region", kind=PriceError):
         with_region(load_prices(), "eu-centrall-1", {})

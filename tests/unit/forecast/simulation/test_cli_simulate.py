@@ -162,6 +162,6 @@ def test_the_page_of_quiet_traffic_says_so(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
-    """A folder that does not exist."""
+    """A page in a missing folder is an error."""
     with refused("page-unwritable", "--html", kind=ReportError):
         run("--pattern", "idle", "--days", "1", "--html", str(tmp_path / "none" / "x.html"))

@@ -33,7 +33,7 @@ def test_constant_load_costs_the_same_in_both_topologies() -> None:
 
 
 def test_office_hours_bill_from_the_alarm_to_the_tail() -> None:
-    """8:01, the end of the alarm's minute, to 18:27, and the deploy's 27 minutes; refused are 9 min 24.5 s of calls."""
+    """Office hours from 8:00 bill from 8:01 to 18:27 besides the 27 minutes of the deploy."""
     found = replay(trace(OFFICE_DAY), zero(), SERVICE)
     assert found.instance_hours == pytest.approx(27 / 60 + 10 + 26 / 60)
     assert found.serving[2] == (8 * 3600 + 564.5, 1)
@@ -76,7 +76,7 @@ def test_callers_that_wait_too_short_a_time_give_up() -> None:
 
 
 def test_an_instance_on_its_way_out_is_taken_by_the_next_copy() -> None:
-    """A call within the 12 minutes: the instance bills on without a gap, and never two at a time."""
+    """A call within the 12 minutes of an ending instance reuses it, so only one instance bills."""
     found = replay(trace([0] * 15 + [1] + [0] * 60), zero(), SERVICE)
     assert found.desired[:3] == [(0, 1), (900, 0), (960, 1)]
     assert found.instances[0] == (0, 1)
@@ -99,7 +99,7 @@ def test_time_without_calls_is_not_saved_for_later() -> None:
 
 
 def test_half_busy_copies_make_half_of_the_calls_wait() -> None:
-    """M/M/1 at half of 39 calls a second: p50 without a wait, p90 after ln(5) means of a 19.5th of a second."""
+    """At half load (M/M/1) half of the calls wait: p50 has no wait, and p90 the exponential one."""
     found = replay(trace([1170] * 60), multi(), SERVICE)
     assert found.latency_s is not None
     assert found.latency_s[50] == pytest.approx(SERVICE.service_s)
@@ -124,7 +124,7 @@ def test_growth_follows_three_values_above_the_target(metric: str, target: float
 
 @pytest.mark.parametrize(("metric", "minutes"), [("invocations", 15), ("concurrency", 15)])
 def test_shrinking_needs_the_whole_window_below_the_target(metric: str, minutes: int) -> None:
-    """15 minutes for calls a minute and for calls at a time; the minimum stays."""
+    """A scale-in needs 15 minutes below the target with either metric, and keeps the minimum."""
     found = replay(trace([0] * 40), multi(max=3, start=3, metric=metric), SERVICE)
     assert found.desired == found.instances == [(0, 3), (minutes * 60, 1)]
 

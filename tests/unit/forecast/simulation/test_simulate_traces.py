@@ -62,7 +62,7 @@ def test_bins_wider_than_a_minute_are_spread_and_gaps_are_quiet(read: Callable[.
 
 
 def test_bins_narrower_than_a_minute_are_added_up(read: Callable[..., Trace]) -> None:
-    """Twenty-second bins."""
+    """Bins of twenty seconds are added up to minutes."""
     found = read("time,requests\n" + "\n".join(f"{1799049600 + 20 * index},{index}" for index in range(6)))
     assert list(found.counts) == [0 + 1 + 2, 3 + 4 + 5]
 
@@ -162,6 +162,6 @@ def test_the_seed_decides_a_pattern() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
-    """Quiet traffic is the pattern `idle`, not a rate of nothing."""
+    """A rate of 0 is rejected; the pattern without calls is `idle`."""
     with refused("rate-invalid", "--rate", kind=SimulationError):
         make_trace(Pattern.CONSTANT, rate=rate)

@@ -244,7 +244,7 @@ def test_all_tracking_policies_must_agree_on_less() -> None:
 
 
 def test_an_alarm_without_a_value_takes_the_step_at_the_threshold() -> None:
-    """Missing data that breach tell of no difference to the threshold."""
+    """An alarm by missing data uses the step at the threshold."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)

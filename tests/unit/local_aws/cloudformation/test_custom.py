@@ -131,7 +131,7 @@ def test_wrong_answer_fails_the_resource(fields: dict[str, Any], text: str) -> N
 
 
 def test_answer_that_is_no_json_fails_the_resource() -> None:
-    """The beginning of the answer is shown."""
+    """An answer that is no JSON fails the resource, with its beginning in the reason."""
     resource, handler = make(lambda me, event: me.raw(event, b"<html>"))
     with pytest.raises(ResourceFailure, match="<html>"):
         resource.create(request(handler))
@@ -154,7 +154,7 @@ def test_function_that_dies_without_answer_fails_at_once() -> None:
 
 
 def test_function_that_cannot_be_called_fails_at_once() -> None:
-    """A service token that leads nowhere."""
+    """A wrong service token fails the resource at once."""
 
     def refuse(me: Handler, event: dict[str, Any]) -> None:
         raise RuntimeError(f"Function not found: {me} {event['ServiceToken']}")
@@ -175,5 +175,5 @@ def test_service_timeout_ends_the_wait() -> None:
 
 
 def test_stringified_keeps_texts() -> None:
-    """Texts stay, numbers and booleans become texts at any depth."""
+    """Numbers and booleans become text at any depth, and text stays."""
     assert stringified({"a": [True, 0, 1.5, "x", {"b": False}]}) == {"a": ["true", "0", "1.5", "x", {"b": "false"}]}

@@ -104,7 +104,7 @@ def test_failed_creation_may_be_kept_and_mended(engine: Engine, world: World) ->
 
 
 def test_failed_creation_may_delete_the_stack(engine: Engine, world: World) -> None:
-    """OnFailure DELETE leaves not even the stack."""
+    """With OnFailure DELETE a failed create deletes the stack."""
     world.faults["create", "Endpoint"] = "x"
     stack = create(engine, CHAIN, OnFailure="DELETE")
     assert stack.status == "DELETE_COMPLETE"
@@ -288,7 +288,7 @@ def test_deletion_policy_in_a_failed_creation(engine: Engine, world: World, poli
 
 
 def test_update_replace_policy(engine: Engine, world: World) -> None:
-    """Retain leaves the replaced resource."""
+    """A replaced resource with UpdateReplacePolicy Retain is kept."""
     create(engine, {"A": thing(Key="1")})
     update(engine, {"A": {**thing(Key="2"), "UpdateReplacePolicy": "Retain"}})
     assert set(world.existing) == {"A-2"}
@@ -444,7 +444,7 @@ def test_termination_protection(engine: Engine) -> None:
 
 
 def test_deleted_stack_is_found_by_its_id_only(engine: Engine) -> None:
-    """`cdk destroy` follows the id to DELETE_COMPLETE; the name is free again."""
+    """A deleted stack is found by its id, and its name can be used again."""
     arn = create(engine, CHAIN).arn
     delete(engine)
     assert queries.describe_stacks(engine, {"StackName": arn})["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
@@ -454,7 +454,7 @@ def test_deleted_stack_is_found_by_its_id_only(engine: Engine) -> None:
 
 
 def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages have no gap and no double, also when events come in between."""
+    """Pages of events are complete and without repeats, the newest first."""
     monkeypatch.setattr("local_aws.cloudformation.queries.EVENTS_PER_PAGE", 3)
     stack = create(engine, CHAIN)
     expected = [event.event_id for event in reversed(stack.events)]

@@ -31,7 +31,7 @@ def test_references_and_depends_on_make_the_order() -> None:
 
 
 def test_cycle_is_refused_by_name() -> None:
-    """Resources that wait for each other are named."""
+    """A cycle of resources is rejected with their names."""
     with faulted("ValidationError", 400, "Circular dependency between resources: [") as caught:
         graph_of({"A": thing(Value={"Ref": "B"}), "B": thing(Value={"Ref": "A"}), "C": thing()})
     assert {name for name in "ABC" if f"{name}" in str(caught.value).partition("[")[2]} == {"A", "B"}

@@ -84,7 +84,7 @@ def test_function_resolves(expression: Any, value: Any) -> None:
 
 
 def test_no_value_alone_is_told_apart() -> None:
-    """A whole expression may come to nothing, which is neither null nor empty."""
+    """An expression that is only AWS::NoValue is neither null nor empty."""
     assert make_resolver().resolve({"Ref": "AWS::NoValue"}) is NO_VALUE
 
 

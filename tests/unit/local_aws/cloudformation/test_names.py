@@ -8,7 +8,7 @@ from local_aws.cloudformation.resources.base import physical_name
 
 
 def test_name_has_stack_logical_id_and_a_random_part() -> None:
-    """The form is CloudFormation's, and no two are equal."""
+    """A generated name has CloudFormation's form and is unique."""
     name = physical_name("MyStack", "Bucket", limit=128)
     assert re.fullmatch(r"MyStack-Bucket-[A-Z0-9]{12}", name)
     assert physical_name("MyStack", "Bucket", limit=128) != name

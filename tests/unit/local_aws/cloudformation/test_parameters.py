@@ -44,7 +44,7 @@ def test_value_by_type(spec: dict[str, Any], given: list[dict[str, Any]], value:
 
 
 def test_previous_value_is_kept_on_request() -> None:
-    """An update may say "as before"; without a before that is refused."""
+    """UsePreviousValue keeps a value, and is rejected without a previous one."""
     before = resolve({"Type": "String"}, give("old"))
     same = [{"ParameterKey": "P", "UsePreviousValue": True}]
     assert resolve({"Type": "String", "Default": "d"}, same, before)["P"].value == "old"

@@ -62,7 +62,7 @@ def test_new_stack_is_under_review_until_it_is_executed(engine: Engine, world: W
 
 
 def test_same_template_has_no_changes(engine: Engine) -> None:
-    """Right after a deploy the change set is empty, in the words that the cdk CLI looks for."""
+    """A change set without changes is empty, with the text that cdk looks for."""
     deploy(engine, body(CHAIN))
     description = plan(engine, body(CHAIN))
     assert description["Changes"] == []
@@ -131,7 +131,7 @@ def test_attribute_that_an_update_keeps_is_no_cause(engine: Engine) -> None:
 
 
 def test_parameter_is_the_cause(engine: Engine) -> None:
-    """A changed parameter is named as the causing entity."""
+    """A change by a parameter names it as the causing entity."""
     template = body({"A": thing(Value={"Ref": "P"})}, Parameters={"P": {"Type": "String"}})
     deploy(engine, template, Parameters=[{"ParameterKey": "P", "ParameterValue": "1"}])
     description = plan(engine, template, Parameters=[{"ParameterKey": "P", "ParameterValue": "2"}])

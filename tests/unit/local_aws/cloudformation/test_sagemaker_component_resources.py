@@ -104,7 +104,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_creation_waits_until_it_serves() -> None:
-    """Creating is not done; InService is, with the ARN for Ref and the attributes of the template reference."""
+    """The creation of a component waits for InService; Ref is its ARN."""
     service = Service(("Creating", "new", None), ("InService", "new", None))
     outcome = InferenceComponent().create(request(service))
     assert outcome.physical_id == outcome.attributes["InferenceComponentArn"] == ARN
@@ -119,7 +119,7 @@ def test_creation_waits_until_it_serves() -> None:
 
 
 def test_numbers_as_text_are_taken() -> None:
-    """Scalars of templates may be text; the API gets numbers."""
+    """A number as text in a template is sent as a number."""
     service = Service(("InService", "new", None))
     InferenceComponent().create(request(service, properties=properties(RuntimeConfig={"CopyCount": "2"})))
     assert service.calls[0][1]["RuntimeConfig"] == {"CopyCount": 2}
@@ -183,7 +183,7 @@ def test_what_cannot_change_fails_by_name(fixed: str) -> None:
 
 
 def test_a_wait_ends_when_the_operation_is_taken_back() -> None:
-    """A failure elsewhere ends the wait at once."""
+    """The wait for a component ends when another resource fails."""
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(ResourceFailure, match="cancelled"):

@@ -73,7 +73,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_creation_waits_until_it_serves() -> None:
-    """Creating is not done; InService is."""
+    """The creation of an endpoint waits for InService."""
     outcome = Endpoint().create(request(Service(("Creating", "new", ""), ("InService", "new", ""))))
     assert (outcome.physical_id, outcome.attributes) == (ARN, {"EndpointName": "lmi"})
 
@@ -103,7 +103,7 @@ def test_take_back_waits_for_a_running_update_and_sends_none_when_nothing_is_to_
 
 
 def test_wait_ends_when_the_operation_is_taken_back() -> None:
-    """A failure elsewhere ends the wait at once."""
+    """The wait for an endpoint ends when another resource fails."""
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(ResourceFailure, match="cancelled"):

@@ -50,7 +50,7 @@ def test_a_standard_alarm_is_looked_at_each_minute_and_a_fast_one_each_ten_secon
 
 
 def test_datapoints_to_alarm_and_percentiles() -> None:
-    """2 of 3 minutes above p90 alarm, though the average is far below."""
+    """2 of 3 minutes with a p90 above the threshold set off the alarm."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(
@@ -133,7 +133,7 @@ def test_what_cannot_be_evaluated_says_so() -> None:
 
 
 def test_a_topic_is_told_once_of_each_state_that_asks_for_it() -> None:
-    """Alarm, OK and too little data, with CloudWatch's members; not again while the state lasts."""
+    """Each change of state is published once, with CloudWatch's members."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(AlarmActions=[TOPIC], OKActions=[TOPIC], InsufficientDataActions=[TOPIC])
@@ -166,7 +166,7 @@ def test_switched_off_actions_do_nothing() -> None:
 
 
 def test_a_changed_alarm_keeps_its_state_and_one_set_by_hand_acts() -> None:
-    """PutMetricAlarm leaves the state; SetAlarmState is a change like another, until the next evaluation."""
+    """PutMetricAlarm keeps the state, and SetAlarmState triggers actions."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm()

@@ -31,7 +31,7 @@ def states(data: str, *, periods: int, to_alarm: int) -> list[str | None]:
     ],
 )
 def test_three_of_three(data: str, expected: list[str | None]) -> None:
-    """The table of CloudWatch's user guide for 3 datapoints out of 3."""
+    """The states equal the table of CloudWatch's guide for 3 of 3 datapoints."""
     assert states(data, periods=3, to_alarm=3) == expected
 
 
@@ -46,7 +46,7 @@ def test_three_of_three(data: str, expected: list[str | None]) -> None:
     ],
 )
 def test_two_of_three(data: str, expected: list[str | None]) -> None:
-    """The guide's table for 2 out of 3."""
+    """The states equal the table of CloudWatch's guide for 2 of 3 datapoints."""
     assert states(data, periods=3, to_alarm=2) == expected
 
 

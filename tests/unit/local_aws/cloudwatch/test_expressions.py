@@ -52,5 +52,5 @@ def test_strings_and_chains_of_comparisons_are_refused_when_worked_out() -> None
 
 
 def test_the_ids_of_an_expression() -> None:
-    """Functions are no ids."""
+    """Names of functions are no ids of an expression."""
     assert set(names_in(parse("SUM([FILL(m1, 0), m2])"))) == {"m1", "m2"}

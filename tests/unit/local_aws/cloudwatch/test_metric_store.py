@@ -67,7 +67,7 @@ def test_old_values_become_minutes_and_then_go() -> None:
 
 
 def test_statistics() -> None:
-    """The five statistics, and percentiles of the values themselves."""
+    """The store computes the five statistics, and percentiles of single values."""
     statistics = StatisticSet()
     for value in range(1, 101):
         statistics.add(value)

@@ -27,7 +27,7 @@ def test_models_lie_where_sagemaker_puts_them(make_setup: Callable[..., Setup]) 
 
 
 def test_no_docker_at_all(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """The first check of all."""
+    """A missing docker command is the first error."""
     assert programs.calls == []
     with refused("program-missing", "--engine docker", kind=EngineError):
         DockerEngine().check(make_setup())

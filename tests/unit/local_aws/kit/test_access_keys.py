@@ -30,7 +30,7 @@ def test_a_folder_keeps_its_key_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
 def test_a_key_that_others_may_have_read_is_replaced(mode: int, tmp_path: Path) -> None:
-    """A key that was open to others is a secret no more."""
+    """A key file that others could read is replaced."""
     key = user_key(tmp_path)
     (tmp_path / KEY_FILE).chmod(mode)
     assert user_key(tmp_path).secret != key.secret
@@ -70,7 +70,7 @@ def test_the_table_holds_the_emulations_own_key_and_asks_for_those_that_were_giv
 
 
 def test_a_key_never_shows_its_secret(tmp_path: Path) -> None:
-    """Logs and failures of tests print objects."""
+    """The repr of a key has no secret."""
     key = AccessKeys().for_role("arn:aws:iam::123456789012:role/r", "s")
     assert key.secret not in repr(key)
     assert str(key.token) not in repr(key)

@@ -101,7 +101,7 @@ def test_loop_that_never_started_stops_at_once() -> None:
 
 
 def test_tasks_are_cancelled_and_cleaned_up_at_the_end() -> None:
-    """A task that is given up can still tidy."""
+    """A cancelled task can clean up."""
     tidied = []
 
     async def forever() -> None:

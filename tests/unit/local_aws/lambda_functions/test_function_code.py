@@ -106,5 +106,5 @@ def test_other_code_is_refused(store: CodeStore, code: dict[str, str], text: str
     ],
 )
 def test_function_name_in_all_its_forms(given: str) -> None:
-    """Name, partial ARN, whole ARN, with and without a qualifier."""
+    """A function is found by name, partial ARN and ARN, with or without a qualifier."""
     assert function_name(given) == "f"

@@ -122,7 +122,7 @@ def test_answers_of_every_form_are_read_whole(answer: bytes, connections: int) -
 
 
 def test_what_follows_an_answer_is_nobodys() -> None:
-    """A connection on which more came than was asked for is not used again."""
+    """A connection with bytes after an answer is not reused."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         assert (await client.get("/")).content == b"hi"

@@ -103,7 +103,7 @@ def test_all_at_once_can_be_taken_back_while_the_old_instances_wait(two: Cloud, 
 
 
 def test_alarm_that_is_on_already_lets_nothing_move(two: Cloud) -> None:
-    """An update begins under quiet alarms, or ends at once."""
+    """An update with an alarm in ALARM fails at once."""
     set_alarm(two, "ALARM")
     update(two, blue_green("ALL_AT_ONCE", end=LONG))
     assert two.wait_status("InService")["EndpointConfigName"] == "config"

@@ -52,7 +52,7 @@ def test_a_batch_is_taken_apart() -> None:
 
 
 def test_a_single_request_is_a_batch_of_itself() -> None:
-    """A handler written for batches serves single requests too."""
+    """A handler for batches gets a single request as a batch of one."""
     inputs = Input()
     inputs.content.add("data", b"x")
     assert inputs.get_batches() == [inputs]
@@ -83,7 +83,7 @@ def test_answers_are_written_as_recorded() -> None:
 
 
 def test_nan_cannot_be_answered() -> None:
-    """facts: NaN scores fail to encode."""
+    """An answer with NaN fails to encode."""
     with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
         Output().add_as_json([float("nan")])
 
@@ -114,6 +114,6 @@ def test_binary_encode_writes_counted_texts() -> None:
 
 
 def test_content_goes_to_a_request_of_the_batch() -> None:
-    """key=… names the input's key, batch_index the place."""
+    """Output.add with key and batch_index assigns content to a request of the batch."""
     output = Output().add("x", key="data", batch_index=1).add(b"y", key="batch_000.data")
     assert output.content.get_keys() == ["batch_1.data", "batch_000.data"]

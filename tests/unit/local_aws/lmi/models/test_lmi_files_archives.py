@@ -31,7 +31,7 @@ def _tar(file: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
 
 @pytest.mark.parametrize("prefix", ["", "file://", "file:"])
 def test_a_folder_is_itself(tmp_path: Path, prefix: str) -> None:
-    """Paths and file addresses lead to the folder, as recorded (01, 12)."""
+    """A path or file address of a folder gives the folder (recorded: 01, 12)."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").touch()
     assert model_folder(f"{prefix}{tmp_path}/m", tmp_path, _no_download) == tmp_path / "m"
@@ -64,7 +64,7 @@ def test_nothing_at_the_address_is_not_found(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_is_no_gzip_is_refused_with_the_real_text(tmp_path: Path) -> None:
-    """Recorded (22, broken.tar.gz)."""
+    """A file that is no gzip is rejected with the real server's text (recorded: 22)."""
     (tmp_path / "m.tar.gz").write_bytes(b"no gzip")
     with faulted("IOException", 500, "Input is not in the .gz format"):
         model_folder(str(tmp_path / "m.tar.gz"), tmp_path, _no_download)

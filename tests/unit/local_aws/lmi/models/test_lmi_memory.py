@@ -44,7 +44,7 @@ def test_an_estimate_stands_in_for_a_missing_requirement(settings: ModelSettings
 
 
 def test_without_a_budget_the_machines_memory_counts(settings: ModelSettings) -> None:
-    """Recorded (05, mem999999): a terabyte does not fit."""
+    """Without --memory-mb the machine's memory is the limit (recorded: 05)."""
     with pytest.raises(OutOfMemory):
         check_fits(replace(settings, required_memory_mb=999_999_999), estimated_mb=0, used_mb=0, budget_mb=None)
 

@@ -45,7 +45,7 @@ def _answers(output: Output | None) -> list[Any]:
 
 
 def test_one_text_answers_a_list_of_one() -> None:
-    """Success shapes are always lists."""
+    """One text gets a list with one prediction."""
     (answer,) = _answers(_handler().handle(_input(b'{"inputs": "a"}')))
     assert json.loads(answer) == [{"text": "a"}]
 

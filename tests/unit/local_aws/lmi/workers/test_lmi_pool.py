@@ -103,7 +103,7 @@ async def _hang(pool: WorkerPool, starter: FakeStarter, count: int) -> list[asyn
 
 
 def test_a_request_is_answered(settings: ModelSettings) -> None:
-    """The shortest way through a pool."""
+    """A pool with one worker answers a request."""
 
     async def scenario(pool: WorkerPool, _: FakeStarter) -> bytes:
         await pool.start()
@@ -649,7 +649,7 @@ def test_a_worker_that_starts_while_its_model_is_unloaded_stays(settings: ModelS
 
 
 def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
-    """PUT changes the bounds and the workers follow."""
+    """PUT of other bounds starts or ends workers."""
 
     async def scenario(pool: WorkerPool, _: FakeStarter) -> tuple[int, int]:
         await pool.start()
