@@ -176,7 +176,7 @@ def test_the_watchdog_sees_the_pass_that_the_device_works_on() -> None:
 
 
 def test_stopping_answers_the_passes_that_run() -> None:
-    """When the engine stops, running passes are answered and waiting requests are rejected."""
+    """A stopping engine answers running passes and rejects waiting requests."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -215,7 +215,7 @@ def test_a_pass_that_is_not_launched_yet_is_abandoned_with_the_rest() -> None:
 
 
 def test_stopping_refuses_the_halves_that_wait() -> None:
-    """When the engine stops, the waiting halves of a pass are rejected like requests in the queue."""
+    """A stopping engine rejects the waiting halves of a pass like requests in the queue."""
     forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
 
     async def scenario(engine: Engine) -> None:

@@ -67,7 +67,7 @@ def test_a_record_of_another_kind_is_told(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_run_is_told(tmp_path: Path) -> None:
-    """A mistyped folder is named."""
+    """The error of a missing load test has its folder."""
     with refused("result-unreadable", str(tmp_path / "nowhere" / "run.json"), kind=ReportError):
         load_run(tmp_path / "nowhere")
 

@@ -88,6 +88,6 @@ def test_stack_reports_what_the_service_rejects(door: FrontDoor) -> None:
 
 
 def test_deleted_schedule_is_not_found(scheduler: Any) -> None:
-    """Requests for a deleted schedule get ResourceNotFoundException."""
+    """An update of a missing schedule gets ResourceNotFoundException."""
     with faulted("ResourceNotFoundException"):
         scheduler.update_schedule(Name="nobody", **GOOD)
