@@ -171,7 +171,7 @@ _OF_THE_SERVER = {"cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", 
 _RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name not in _OF_THE_SERVER}
 
 
-def _number(name: str, unit: str) -> Any:  # a field of any type
+def _number(name: str, unit: str) -> Any:  # pydantic types a field as Any
     """Return the field of a number, described by the limits that the batching handler has for it."""
     least, most = _RANGES[name]
     return Field(default=None, description=f"{least} to {most} {unit}")
@@ -309,7 +309,7 @@ class Catalog(WeightsSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _topology_decides(cls, data: Any) -> Any:  # the file's content, not yet checked
+    def _topology_decides(cls, data: Any) -> Any:  # the unchecked content of the file
         """Fill in the keys of `scaling` that are left out and have a default by topology."""
         return with_topology_defaults(data)
 

@@ -110,7 +110,7 @@ def _family(pid: int) -> Iterator[tuple[int, Sequence[str], int]]:
     for process in family:
         try:
             yield process.pid, process.cmdline(), process.memory_info().rss // _MIB
-        except psutil.Error:  # the process has ended meanwhile, or is another user's
+        except psutil.Error:  # the process has ended, or belongs to another user
             continue
 
 

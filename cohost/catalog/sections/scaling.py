@@ -122,7 +122,7 @@ class Scaling(Settings):
         return self.idle_minutes is None or self.highest > 1
 
 
-def with_topology_defaults(data: Any) -> Any:  # a file's content, not yet checked
+def with_topology_defaults(data: Any) -> Any:  # the unchecked content of the file
     """Return a catalog's data with the keys of `scaling` filled in that have a default by topology.
 
     These are the bounds with topology scale-to-zero, 0 and 1 copies, and metric and target with topology

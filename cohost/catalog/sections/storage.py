@@ -133,7 +133,7 @@ class WeightsSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _weights_by_default(cls, data: Any) -> Any:  # the file's content, not yet checked
+    def _weights_by_default(cls, data: Any) -> Any:  # the unchecked content of the file
         if (
             not isinstance(data, Mapping)
             or not isinstance(data.get("models"), Mapping)

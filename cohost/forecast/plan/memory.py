@@ -252,7 +252,7 @@ def plan_catalog(
     instance = INSTANCES.get(chosen)
     try:
         on_gpu = instance is not None and instance.gpus > 0 and parse_image(catalog.endpoint.image).accelerator == "gpu"
-    except CohostError:  # other checks report a wrong image
+    except CohostError:  # another check reports a wrong image
         on_gpu = True
     demands = [
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu, batch=batch, tokens=tokens)

@@ -236,9 +236,9 @@ def break_forward_passes(fault: str) -> None:
     register_module_forward_pre_hook({"hang": _hang, "lose_device": _lose_device}[fault])
 
 
-def _hang(*_: Any) -> None:  # torch's module and its arguments
+def _hang(*_: Any) -> None:  # torch passes its module and its arguments
     threading.Event().wait()
 
 
-def _lose_device(*_: Any) -> None:  # torch's module and its arguments
+def _lose_device(*_: Any) -> None:  # torch passes its module and its arguments
     raise RuntimeError(_LOST_DEVICE)

@@ -52,7 +52,7 @@ MODEL = """
 
 
 def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
-    """The archives of three batched models, as a deploy publishes them."""
+    """Return the archives of three batched models, as a deploy publishes them."""
     file = folder / "catalog.yaml"
     file.write_text(CATALOG + "".join(MODEL.format(name=name, memory_mb=memory_mb) for name in NAMES))
     catalog = load_catalog(file).catalog
@@ -60,10 +60,10 @@ def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
 
 
 class Deployed(Aws):
-    """The endpoint, and the processes of its one instance."""
+    """The endpoint, and the processes of its only instance."""
 
     def workers(self) -> set[int]:
-        """The process ids of all workers of the instance, those that no model lists too."""
+        """Return the process ids of all workers of the instance, including unlisted ones."""
         container = psutil.Process(self._instance()["pid"])
         (fork_server,) = [child for child in container.children() if "zygote" in " ".join(child.cmdline())]
         return {child.pid for child in fork_server.children() if child.status() != psutil.STATUS_ZOMBIE}
@@ -71,7 +71,7 @@ class Deployed(Aws):
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """An endpoint with the three models loaded, whose instance is given up soon after its pings fail."""
+    """Start an endpoint with three loaded models, whose instance is replaced soon after failed pings."""
     health = SageMakerSettings(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1, publish_interval_s=0.2)
     make = functools.partial(SageMaker, start_container=Container.start, settings=health)
     state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
@@ -84,7 +84,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 @pytest.mark.parametrize("fault", ["die", "lose_device", "hang"])
 def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: str) -> None:
-    """Under eight callers: one new process takes the struck one's place, and the container is never replaced."""
+    """Under eight callers a new process replaces a killed one, other models lose no call, and the container stays."""
     before, restarts = aws.workers(), aws.restarts
     names = list(itertools.islice(itertools.cycle(NAMES), 8))
     with callers(aws, names) as outcomes:
@@ -101,7 +101,7 @@ def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: st
 
 
 def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
-    """`kill -9` of each worker in turn, as when memory runs out: another one takes its place, and no more than one."""
+    """After `kill -9` of each worker in turn exactly one new process takes its place."""
     restarts = aws.restarts
     for victim in aws.workers():
         others = aws.workers() - {victim}
@@ -115,7 +115,7 @@ def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
 
 
 def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -> None:
-    """Twenty rounds of three further models in memory for two, under eight callers of the others, who lose no call.
+    """Twenty rounds of loads and evictions leave no process, and eight callers of other models lose no call.
 
     Each load evicts one, and no process outlives its model.
     """

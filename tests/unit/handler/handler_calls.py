@@ -1,4 +1,4 @@
-"""Calls of the handler without a server: a request as DJL Serving hands it over, and its answer taken apart."""
+"""Calls of the handler without a server: requests in DJL Serving's form, and parsed answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = " ".join(["the movie was great and good"] * 100)
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as a caller sees it."""
+    """An answer as a caller gets it."""
 
     status: int
     body: Any
@@ -35,7 +35,7 @@ class Reply:
 
 
 def properties(model: str, task: str = "text-classification", **options: object) -> dict[str, str]:
-    """What the first call carries, as recorded, for a model of the local hub."""
+    """Return the properties of the server's first call, as recorded, for a model of the local hub."""
     given = {name.replace("__", "."): str(value) for name, value in options.items()}
     return {
         "model_id": model,
@@ -50,7 +50,7 @@ def properties(model: str, task: str = "text-classification", **options: object)
 
 
 def request(body: object, **headers: str) -> Input:
-    """A request; bytes go as they are, anything else as JSON."""
+    """Return a request; bytes are sent unchanged, other values as JSON."""
     inputs = Input()
     inputs.properties = {"Content-Type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
@@ -60,7 +60,7 @@ def request(body: object, **headers: str) -> Input:
 
 
 def reply(output: Output) -> Reply:
-    """The answer that DJL Serving makes of an asynchronous handler's output."""
+    """Return the answer that DJL Serving makes from an asynchronous handler's output."""
     head = {"code": output.code, "message": output.message, "properties": output.properties}
     answer = AsyncAnswer().add(Frame(head, [(None, bytes(value)) for value in output.content.values]))
     assert answer is not None, "no part was the last"
@@ -69,13 +69,13 @@ def reply(output: Output) -> Reply:
 
 
 class Caller:
-    """A service with one model loaded."""
+    """A service with one loaded model."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     async def __call__(self, body: object, **headers: str) -> Reply:
-        """One request's answer."""
+        """Return the answer to one request."""
         return reply(await self.service.handle(request(body, **headers)))
 
     async def counters(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class HeldForward:
         self._forward = forward
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the model's."""
+        """Pass all other attributes on to the model."""
         return getattr(self._forward, name)
 
     def launch(self, sequences: Any) -> Any:
@@ -103,7 +103,7 @@ class HeldForward:
 
 
 def served(given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], **keywords: Any) -> Any:
-    """Loads a model, lets a scenario call it, and ends its threads."""
+    """Load a model, run a scenario with it, and end its threads."""
 
     async def run() -> Any:
         service = Service(Output, **keywords)

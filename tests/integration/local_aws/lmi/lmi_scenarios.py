@@ -1,4 +1,4 @@
-"""The needs of each recording of the real server to be replayed, and every answer that is not equal, with its reason.
+"""The requirements for replaying each recording, and every answer that differs, with its reason.
 
 An answer that differs on purpose is pinned: `Instead` holds what is answered in its place, and anything else fails.
 docs/emulation.md holds the same reasons for readers; a test keeps the two equal.
@@ -45,7 +45,7 @@ Lane = Literal["idle", "busy", "stores"]
 
 @dataclass(frozen=True)
 class Instead:
-    """An answer that is given on purpose in place of the recorded one.
+    """An answer that the emulator gives on purpose instead of the recorded one.
 
     `status` and `body` are those of the answer; of a step that is no request, `status` is None and `body` the
     difference. "..." in a body stands for any text.
@@ -84,7 +84,7 @@ class Scenario:
 
 
 def _before_loads(file: str) -> dict[int, tuple[str, ...]]:
-    """In recordings of load variants each model was deleted before the next one."""
+    """Delete the previous model, as the recordings of load variants did before each load."""
     vectors = json.loads((VECTORS / file).read_text())["vectors"]
     return {i: ("*",) for i, vector in enumerate(vectors) if vector["name"].startswith(("load", "final ping"))}
 
@@ -174,7 +174,7 @@ LIFECYCLE_LEFT_OUT: dict[str, dict[int, str]] = {}
 
 
 def not_equal(kind: Literal["deliberate", "left_out"]) -> Iterator[tuple[str, str, list[int]]]:
-    """(recording, reason, indices) of every step that differs on purpose, or that is not compared, of both sets."""
+    """Return (recording, reason, indices) of every step that differs on purpose or is not compared."""
     plain = {file: getattr(scenario, kind) for file, scenario in SCENARIOS.items()}
     others = LIFECYCLE_DELIBERATE if kind == "deliberate" else LIFECYCLE_LEFT_OUT
     for file, entries in (plain | others).items():
@@ -184,7 +184,7 @@ def not_equal(kind: Literal["deliberate", "left_out"]) -> Iterator[tuple[str, st
 
 
 def table(kind: Literal["deliberate", "left_out"]) -> list[str]:
-    """The rows of `not_equal` as docs/emulation.md has them: recording without its ending, steps, reason."""
+    """Return the rows of `not_equal` for docs/emulation.md: recording, steps, reason."""
     return [
         f"| {file.removesuffix('.json')} | {', '.join(map(str, indices))} | {reason} |"
         for file, reason, indices in not_equal(kind)
