@@ -136,7 +136,7 @@ def _check_engine(properties: Mapping[str, str]) -> Iterator[Fault]:
     if task is not None and task not in TASKS:
         return
     if rolling is None and properties.get("engine") == _ONNX_ENGINE:
-        return  # this engine has no rolling batches, so it ignores the key
+        return  # this engine has no rolling batches, so the engine ignores the key
     if rolling is None:
         yield Fault(
             "no-rolling-batch",

@@ -55,11 +55,11 @@ def render(
 
 def bundle(
     out: Annotated[Path, typer.Option("--out", help="The folder to write the archives to.")],
-    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of models in the catalog (default: all).")] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Write archives as the deploy would publish them: one per model, or one of all models that scale to zero together.
+    """Write the archives that a deploy would publish: one per model, or one of all models that scale to zero together.
 
     Example: cohost bundle mdeberta --out dist
     """
@@ -93,13 +93,13 @@ def verify(
     archives: Annotated[list[Path], typer.Argument(help="Archives (tar.gz) of any origin.")],
     bundles: Annotated[
         bool,
-        typer.Option("--bundle", help="They hold a folder for each of several models, as scale-to-zero needs them."),
+        typer.Option("--bundle", help="Check archives of scale-to-zero, which have one folder per model."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List every error of an archive, each with its fix.
 
-    Ends with exit code 1 when an archive has an error; warnings alone leave it 0.
+    Ends with exit code 1 if an archive has an error, and with 0 if it has only warnings.
 
     Example: cohost verify dist/mdeberta.tar.gz
     """
@@ -124,7 +124,7 @@ def push(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Add one model to the live generation: one upload, nothing else changes.
+    """Add one model to the archives that the endpoint serves, by one upload without a deploy.
 
     Example: cohost push mdeberta
     """

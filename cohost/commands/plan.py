@@ -147,10 +147,10 @@ def _mib(value: float) -> float:
     return round(value, 1)
 
 
-RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices count.")]
+RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices are used.")]
 
 InstanceTypeOption = Annotated[
-    str | None, typer.Option("--instance-type", help="Plan for this type instead of the catalog's.")
+    str | None, typer.Option("--instance-type", help="Plan for this instance type instead of the catalog's.")
 ]
 
 
@@ -158,24 +158,28 @@ def plan(
     catalog: CatalogOption = DEFAULT_CATALOG,
     instance_type: InstanceTypeOption = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, max=1024, help="Texts in the largest forward pass.")
+        int | None, typer.Option("--batch", min=1, max=1024, help="The number of texts in the largest forward pass.")
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", min=1, max=1_000_000, help="Tokens of the longest text.")
+        int | None, typer.Option("--tokens", min=1, max=1_000_000, help="The number of tokens in the longest text.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write the picture as a page to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write a chart of the memory to this HTML file.")
+    ] = None,
     fleet: Annotated[
-        bool, typer.Option("--fleet", help="Place all models on as few endpoints as fit, and compare types.")
+        bool,
+        typer.Option("--fleet", help="Place all models on as few endpoints as possible, and compare instance types."),
     ] = False,
     loads: Annotated[
-        Path | None, typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas.")
+        Path | None,
+        typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas."),
     ] = None,
     region: RegionOption = DEFAULT_REGION,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the GPU and host memory that the models need, and what to change when they do not fit.
+    """Show the GPU and host memory that the models need, and the changes with which they fit.
 
-    Ends with exit code 1 when they do not fit at the same time.
+    Ends with exit code 1 if the models do not fit into memory at the same time.
 
     Example: cohost plan --batch 8 --html plan.html
     """
@@ -200,14 +204,14 @@ def inspect(
     name: Annotated[str, typer.Argument(help="A model of the catalog.")],
     catalog: CatalogOption = DEFAULT_CATALOG,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Read the model's files here instead of on the Hub.")
+        Path | None, typer.Option("--folder", help="Read the model's files from this folder instead of the Hub.")
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Keep the result in the catalog's profiles file.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Save the result in the catalog's profiles file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a model's shape and weight sizes: config.json and the headers of its safetensors, no weights.
+    """Read a model's dimensions and weight sizes from config.json and the headers of its safetensors, without weights.
 
-    Without --folder it reads them from the Hub.
+    Without --folder these files are read from the Hub.
 
     Example: cohost models inspect mdeberta --write
     """
@@ -361,9 +365,10 @@ def _row(item: tuple[str, ModelEntry]) -> tuple[object, ...]:
 
 
 def engines(
-    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of models in the catalog (default: all).")] = None,
     hub: Annotated[
-        list[Path] | None, typer.Option("--hub", help="A folder of models, org/name, whose config.json is read.")
+        list[Path] | None,
+        typer.Option("--hub", help="A folder of models, each in org/name, whose config.json is read."),
     ] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,

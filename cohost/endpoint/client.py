@@ -167,7 +167,7 @@ class CohostClient:
         custom_attributes: str | None = None,
         target_model: str | None = None,
         inference_component_name: str | None = None,
-    ) -> Any:  # the shape depends on the task
+    ) -> Any:  # the shape of an answer depends on the task
         """Call a model and return its answer, parsed from JSON.
 
         Args:

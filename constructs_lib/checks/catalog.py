@@ -134,7 +134,7 @@ def catalog_misfits(
 def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
     try:
         plan = plan_catalog(catalog, profiles)
-    except PlanError:  # an instance type that is in no table has a warning of its own, from `misfits`
+    except PlanError:  # `misfits` warns of an instance type that is in no table
         return
     if plan.unknown:
         yield warning(

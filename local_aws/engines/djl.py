@@ -82,7 +82,7 @@ class DjlEngine:
             "PYTHON_EXECUTABLE": _python(),
             "SAGEMAKER_MULTI_MODEL": "true",
             **setup.environment,
-            # SERVING_ variables override the configuration file: set here, so that a catalog's cannot open a port.
+            # Set after the catalog's variables, which could otherwise open a port to other machines.
             "SERVING_INFERENCE_ADDRESS": address,
             "SERVING_MANAGEMENT_ADDRESS": address,
             "JAVA_OPTS": _java_options(setup.environment, self._folder),

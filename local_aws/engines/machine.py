@@ -122,7 +122,7 @@ def _family(pid: int, others: Iterable[int]) -> Iterator[tuple[int, Sequence[str
     for process in family.values():
         try:
             yield process.pid, process.cmdline(), process.memory_info().rss // _MIB
-        except psutil.Error:  # the process has ended meanwhile, or is another user's
+        except psutil.Error:  # the process has ended, or belongs to another user
             continue
 
 

@@ -1,4 +1,4 @@
-"""The sizes that keep the house easy to hold in one head: modules to a folder, lines to a module. And its language."""
+"""The limits of size: modules per folder, lines per module; and the rule for docstrings."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def questions(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=str)
 def test_a_folder_can_be_overlooked(folder: Path) -> None:
-    """A folder holds at most 15 modules beside other folders, and at most 25 alone."""
+    """A folder has at most 15 modules beside other folders, and at most 25 alone."""
     beside_folders = any(other.parent.parent == folder for other in MODULES if other.parent != folder)
     assert Counter(path.parent for path in MODULES)[folder] <= (15 if beside_folders else 25)
 
 
 def test_a_module_is_a_theme() -> None:
-    """No module is over 500 lines, and those of the emulator are no crumbs: their median is 140 lines or more."""
+    """No module has over 500 lines, and the median of the emulator's modules is at least 140 lines."""
     assert {str(path): lines for path, lines in MODULES.items() if lines > 500} == {}
     emulator = [
         lines
@@ -52,7 +52,7 @@ def test_a_module_is_a_theme() -> None:
 
 
 def test_a_docstring_names_the_effect() -> None:
-    """No docstring of the product begins with a question word, which leaves the reader to guess what is returned."""
+    """No docstring of the project begins with a question word."""
     assert [f"{path}:{found}" for path, source in SOURCES.items() for found in questions(source)] == []
 
 

@@ -98,7 +98,7 @@ class Recipe:
             "job_queue_size": self.entry.job_queue_size,
             **(_handler_settings(self.entry) if serving == HANDLER else _translator_settings(self.entry)),
         }
-        # In lower case because Python writes True and False; all other words are in lower case anyway.
+        # Lower case turns Python's True and False into true and false; all other words are in lower case already.
         return {key: str(value).lower() for key, value in sorted(given.items()) if value is not None}
 
     def as_data(self, serving: Serving) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Registry:
         self._models: dict[str, Model] = {}
         self._loads: set[asyncio.Task[None]] = set()
         self._failed: dict[str, tuple[float, bool]] = {}
-        # Models out of the list: those whose workers are still being ended, and those that may have left a process.
+        # Models that are no longer listed: workers of the first are still ending, the second may have left a process.
         self._leaving: list[Model] = []
         self._unloaded: list[Model] = []
         self._fork_server = fork_server

@@ -52,7 +52,7 @@ MODEL = """
 
 
 def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
-    """The archives of three batched models, as a deploy publishes them."""
+    """Return the archives of three batched models, as a deploy publishes them."""
     file = folder / "catalog.yaml"
     file.write_text(CATALOG + "".join(MODEL.format(name=name, memory_mb=memory_mb) for name in NAMES))
     catalog = load_catalog(file).catalog
@@ -60,7 +60,7 @@ def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
 
 
 class Deployed(Aws):
-    """The endpoint, and the processes of its one instance."""
+    """The endpoint, and the processes of its only instance."""
 
     def workers(self) -> set[int]:
         """The process ids of all workers of the instance, those that no model lists too."""
@@ -78,7 +78,7 @@ class Deployed(Aws):
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """An endpoint with the three models loaded, whose instance is given up soon after its pings fail."""
+    """Start an endpoint with three loaded models, whose instance is replaced soon after failed pings."""
     health = SageMakerSettings(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1, publish_interval_s=0.2)
     make = functools.partial(SageMaker, start_container=Container.start, settings=health)
     state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
@@ -123,7 +123,7 @@ def test_an_engine_process_that_ends_costs_no_call(aws: Deployed, fault: str) ->
 
 
 def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
-    """`kill -9` of each worker in turn, as when memory runs out: another one takes its place, and no more than one."""
+    """After `kill -9` of each worker in turn exactly one new process takes its place."""
     restarts = aws.restarts
     for victim in aws.workers():
         others = aws.workers() - {victim}

@@ -30,7 +30,7 @@ CPU_FULL = parse_image("djl-inference:0.36.0-cpu-full")
 
 
 def entry(**settings: object) -> ModelEntry:
-    """An entry with the least that it needs, and these settings."""
+    """Return a minimal entry with these settings."""
     return ModelEntry.model_validate({"model_id": "org/nli", "task": "text-classification", **settings})
 
 
@@ -52,7 +52,7 @@ def test_mdeberta_is_written_as_agreed() -> None:
 
 
 def test_every_setting_reaches_the_file() -> None:
-    """No field of an entry is one that nobody reads."""
+    """Each field of an entry has an effect on serving.properties."""
     everything = entry(
         required_memory_mb=1,
         reserved_memory_mb=2,
@@ -92,18 +92,18 @@ def test_every_setting_reaches_the_file() -> None:
 
 
 def test_written_keys_and_values_are_ones_the_server_knows() -> None:
-    """What the catalog allows is what the server accepts."""
+    """Each key and value that the catalog writes into serving.properties is one that the server accepts."""
     for key, value in properties_of(entry(dtype="bf16", batch_size=1024, max_batch_delay=0)).items():
         assert KNOWN_KEYS[key].accepts(value), (key, value)
 
 
 def test_lmi_image_needs_no_requirements() -> None:
-    """The lmi image brings transformers and torch; installing them again would cost minutes at each load."""
+    """An archive for the lmi image has no requirements, because the image has transformers and torch."""
     assert list(files_of(entry(), LMI)) == ["serving.properties"]
 
 
 def test_cpu_full_image_gets_requirements() -> None:
-    """The cpu-full image has no Python packages, so the archive asks for them, each pinned."""
+    """An archive for the cpu-full image has pinned requirements, because the image has no Python packages."""
     lines = files_of(entry(), CPU_FULL)["requirements.txt"].decode().splitlines()
 
     assert [line.split("==")[0] for line in lines] == [
@@ -117,7 +117,7 @@ def test_cpu_full_image_gets_requirements() -> None:
 
 
 def test_batched_handler_travels_with_its_model() -> None:
-    """The archive holds the handler's code, asks the server for it, and carries its settings."""
+    """An archive of a batched model has the handler's code, its entry point and its settings."""
     batched = entry(handler="batched", batched={"max_length": 256, "packing": False, "max_batch_tokens": "auto"})
 
     files = files_of(batched, LMI)
@@ -134,7 +134,7 @@ def test_batched_handler_travels_with_its_model() -> None:
 
 
 def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None:
-    """The server makes good ten deaths, unless the catalog says another number, and has no worker to end."""
+    """A batched model has a retry_threshold of ten, or as stated, and a fixed number of workers."""
     properties = properties_of(entry(handler="batched", gpu={"minWorkers": 2, "maxWorkers": 2}))
 
     assert {key: value for key, value in properties.items() if "Workers" in key} == {
@@ -196,7 +196,7 @@ def test_shared_settings_are_read_as_the_catalog_states_them() -> None:
 
 
 def test_batched_settings_are_the_ones_the_handler_reads() -> None:
-    """A setting has one name and one range, in the catalog, in the handler, and in the check of an archive."""
+    """Each batched setting has the same name and range in catalog, handler and archive check."""
     everything = {
         "max_length": 8,
         "truncation": False,
@@ -232,7 +232,7 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
 
 
 def test_requirements_agree_with_the_lock() -> None:
-    """A model runs on the versions that it was proved with on this machine."""
+    """The requirements of an archive have the locked versions, with which the handler was tested."""
     packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
     locked = {package["name"]: package["version"] for package in packages}
 
@@ -251,7 +251,7 @@ def test_requirements_file_is_the_lock_s() -> None:
 
 
 def test_archives_of_a_deploy_follow_the_topology() -> None:
-    """One a model, or one of all with a folder for each; the same files either way."""
+    """A deploy writes one archive per model, or one archive with a folder per model, with the same files."""
     zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml").catalog
     multi = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 

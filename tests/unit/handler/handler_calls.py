@@ -1,4 +1,4 @@
-"""Calls of the handler without a server: a request as DJL Serving hands it over, and its answer taken apart."""
+"""Calls of the handler without a server: requests in DJL Serving's form, and parsed answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONG = " ".join(["the movie was great and good"] * 100)
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as a caller sees it."""
+    """An answer as a caller gets it."""
 
     status: int
     body: Any
@@ -44,7 +44,7 @@ class Reply:
 
 
 def properties(model: str, task: str = "text-classification", **options: object) -> dict[str, str]:
-    """What the first call carries, as recorded, for a model of the local hub."""
+    """Return the properties of the server's first call, as recorded, for a model of the local hub."""
     given = {name.replace("__", "."): str(value) for name, value in options.items()}
     return {
         "model_id": model,
@@ -59,7 +59,7 @@ def properties(model: str, task: str = "text-classification", **options: object)
 
 
 def request(body: object, **headers: str) -> Input:
-    """A request; bytes go as they are, anything else as JSON."""
+    """Return a request; bytes are sent unchanged, other values as JSON."""
     inputs = Input()
     inputs.properties = {"Content-Type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
@@ -69,7 +69,7 @@ def request(body: object, **headers: str) -> Input:
 
 
 def reply(output: Output) -> Reply:
-    """The answer that DJL Serving makes of an asynchronous handler's output."""
+    """Return the answer that DJL Serving makes from an asynchronous handler's output."""
     head = {"code": output.code, "message": output.message, "properties": output.properties}
     answer = AsyncAnswer().add(Frame(head, [(None, bytes(value)) for value in output.content.values]))
     assert answer is not None, "no part was the last"
@@ -119,13 +119,13 @@ class InProcess:
 
 
 class Caller:
-    """A service with one model loaded."""
+    """A service with one loaded model."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     async def __call__(self, body: object, **headers: str) -> Reply:
-        """One request's answer."""
+        """Return the answer to one request."""
         return reply(await self.service.handle(request(body, **headers)))
 
     async def counters(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class HeldForward:
         self._forward = forward
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the model's."""
+        """Pass all other attributes on to the model."""
         return getattr(self._forward, name)
 
     def launch(self, sequences: Any) -> Any:

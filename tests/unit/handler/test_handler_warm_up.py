@@ -1,4 +1,4 @@
-"""The passes before READY on a simulated GPU: what fits, what a pass costs, how large it may be."""
+"""The passes before READY on a simulated GPU: their memory, their cost and their largest size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AUTO = 16_384
 
 
 class NoisyClock(Clock):
-    """A machine that others use too: all takes up to a quarter longer."""
+    """A clock of a shared machine: each duration is up to a quarter longer."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def warm(
 @pytest.mark.parametrize("seed", range(9))
 @pytest.mark.parametrize("name", CARDS)
 def test_the_cost_of_a_pass_is_within_twice_the_truth(monkeypatch: pytest.MonkeyPatch, name: str, seed: int) -> None:
-    """Eight tokens and some hundred take as long as their launches, so their difference says nothing."""
+    """The measured cost of a pass is within a factor of two, although small passes take equally long."""
     clock = NoisyClock(seed)
     measured = warm(monkeypatch, SimulatedForward(CARDS[name], clock), clock)
     assert CARDS[name].pass_cost / 2 <= measured.pass_cost <= 2 * CARDS[name].pass_cost
@@ -58,14 +58,14 @@ def test_the_cost_of_a_pass_is_within_twice_the_truth(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("name", "tokens"), [("MiniLM-L6", AUTO), ("mDeBERTa", 6100), ("XLM-R-large", 3250)])
 def test_a_pass_is_as_large_as_50_ms_allow(monkeypatch: pytest.MonkeyPatch, name: str, tokens: int) -> None:
-    """Later requests wait for one short pass at most, as do models that share the GPU; never over the ceiling."""
+    """The largest pass takes about 50 ms, so other requests and models wait shortly."""
     measured = warm(monkeypatch, SimulatedForward(CARDS[name], clock := Clock()), clock)
     assert measured.max_batch_tokens == pytest.approx(tokens, rel=0.01)
     assert measured.pass_timeout_s == 20
 
 
 def test_a_size_that_the_catalog_gives_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever writes max_batch_tokens wants passes that long."""
+    """The warm-up does not lower a max_batch_tokens that the catalog sets."""
     forward = SimulatedForward(CARDS["XLM-R-large"], clock := Clock())
     assert warm(monkeypatch, forward, clock, 8192, max_batch_tokens=8192).max_batch_tokens == 8192
 
@@ -74,21 +74,21 @@ def test_a_size_that_the_catalog_gives_is_kept(monkeypatch: pytest.MonkeyPatch) 
 def test_memory_that_runs_out_before_ready_lowers_the_largest_pass(
     monkeypatch: pytest.MonkeyPatch, warm_first: str
 ) -> None:
-    """The model is served with what fits, and torch's cache is emptied before each smaller attempt."""
+    """If memory runs out in the warm-up, the largest pass is lowered and torch's cache emptied each time."""
     forward = SimulatedForward(Card(0.003, 1_000_000, memory_tokens=5000), clock := Clock())
     measured = warm(monkeypatch, forward, clock, warm_up=warm_first)
     assert (measured.max_batch_tokens, forward.freed) == (4096, 2)
 
 
 def test_a_model_whose_longest_text_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No smaller pass would help."""
+    """A model whose longest text does not fit into memory alone is not loaded."""
     forward = SimulatedForward(Card(0.003, 1_000_000, memory_tokens=LIMIT - 1), clock := Clock())
     with pytest.raises(torch.OutOfMemoryError):
         warm(monkeypatch, forward, clock)
 
 
 def test_a_model_that_fails_is_not_tried_in_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a lack of memory is."""
+    """The warm-up tries smaller passes only after a lack of memory, and after no other error."""
     runs: list[int] = []
 
     def fails(sequences: Sequence[Any]) -> Exception:
