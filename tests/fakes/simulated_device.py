@@ -136,6 +136,12 @@ class SimulatedForward:
 
         return SimpleNamespace(read=read)
 
+    def timed(self, sequences: Sequence[Any]) -> float:
+        """Run a pass, and return the seconds that it took."""
+        begun = self._clock.perf_counter()
+        self(sequences)
+        return self._clock.perf_counter() - begun
+
     def __call__(self, sequences: Sequence[Any]) -> list[Any]:
         """Run a pass and wait for its end."""
         outputs: list[Any] = self.launch(sequences).read()

@@ -14,7 +14,7 @@ from cohost.handler import cohost_engine
 from cohost.handler.cohost_batches import Counters
 from cohost.handler.cohost_engine import Engine, EngineSettings
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError, ModelError
-from cohost.handler.cohost_frames import TokenSequence
+from cohost.handler.cohost_frames import Level, TokenSequence
 from cohost.handler.cohost_scheduler import Lanes, Scheduler
 from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_tokenizer import Encoded
@@ -334,3 +334,129 @@ def test_a_fault_beside_the_model_leaves_nobody_waiting() -> None:
 
     run(forward, scenario, lost=lambda: exits.append("lost"))
     assert exits == ["lost"]
+
+
+def test_equal_sequences_of_different_requests_are_computed_once() -> None:
+    """All that wait with that text are answered by one sequence of the pass; another length or output is not equal."""
+    forward = FakeForward()
+    other = sequences(5)
+    other[0] = TokenSequence(other[0].encoded, 10, Want.MEAN, 0)
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        requests = [sequences(5, 6), sequences(6, 5, 7), sequences(5, length=12), other]
+        waiting = [asyncio.create_task(engine.run(request)) for request in requests]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        outcomes = [await task for task in waiting]
+        assert [outputs(outcome) for outcome in outcomes] == [[5, 6], [6, 5, 7], [5], [5]]
+        assert outcomes[0].batches == [(5, 60)]
+
+    counters = run(forward, scenario)
+    assert sorted(forward.batches[1]) == [5, 5, 5, 6, 7]
+    assert (counters.passes, counters.sequences, counters.tokens) == (2, 8, 10 + 52)
+
+
+def test_equal_sequences_fill_no_pass() -> None:
+    """A thousand copies of a text that many callers send are one sequence, however many a pass may have."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        waiting = [asyncio.create_task(engine.run(sequences(7, 7, 7))) for _ in range(40)]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        assert [outputs(await task) for task in waiting] == [[7, 7, 7]] * 40
+
+    run(forward, scenario, max_batch_sequences=64)
+    assert forward.batches == [[0], [7]]
+
+
+def test_a_failing_pass_with_equal_sequences_is_halved_and_each_copy_is_answered() -> None:
+    """Every request with the text that fails gets the error, every one without it an answer."""
+    forward = FakeForward(lambda firsts: IndexError("index out of range") if 5 in firsts else None)
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        requests = [(4, 5), (6, 4), (5,), (6,), (7, 6, 4)]
+        waiting = [asyncio.create_task(engine.run(sequences(*request))) for request in requests]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(result, ModelError) for result in results] == [True, False, True, False, False]
+        assert [outputs(results[index]) for index in (1, 3, 4)] == [[6, 4], [6], [7, 6, 4]]
+
+    run(forward, scenario)
+    assert forward.batches.count([5]) == 1
+
+
+@pytest.mark.parametrize(("age_s", "order"), [(0.0, [[0], [2], [1]]), (301.0, [[0], [1], [2]])])
+def test_a_bulk_request_waits_for_all_others_until_half_its_time_is_over(
+    age_s: float, order: list[list[int]]
+) -> None:
+    """Then it counts as a usual one, and comes by its age."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        bulk = asyncio.create_task(engine.run(sequences(1), level=Level.BULK, age_s=age_s))
+        await asyncio.sleep(0.01)
+        usual = asyncio.create_task(engine.run(sequences(2)))
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await asyncio.gather(first, bulk, usual)
+
+    run(forward, scenario, max_queue_time_s=600.0)
+    assert forward.batches == order
+
+
+def test_second_attempts_run_one_by_one_and_before_all_others() -> None:
+    """Each may be the one that ended the last process, so each has a pass of its own."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        tasks = [asyncio.create_task(engine.run(sequences(9)))]
+        await asyncio.sleep(0.01)
+        tasks += [asyncio.create_task(engine.run(sequences(n, n + 10), level=Level.ALONE)) for n in (1, 2)]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await asyncio.gather(first, *tasks)
+
+    run(forward, scenario)
+    assert forward.batches == [[0], [1, 11], [2, 12], [9]]
+
+
+def test_the_age_of_a_request_counts_towards_its_time_limit() -> None:
+    """A request that was sent again has waited in the process that ended."""
+
+    async def scenario(engine: Engine) -> None:
+        with pytest.raises(BusyError, match="waited longer than 30 s"):
+            await engine.run(sequences(1), age_s=31.0)
+
+    run(FakeForward(), scenario, max_queue_time_s=30.0)
+
+
+def test_a_pass_names_the_requests_in_it() -> None:
+    """Once each, and not those without a name."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        (running,) = engine._running
+        assert running.marks == []
+        waiting = [asyncio.create_task(engine.run(sequences(n, n + 1), mark=f"3:{n}")) for n in (1, 5)]
+        await asyncio.sleep(0.01)
+        with engine._changed:
+            one = engine.take(Level.USUAL)
+            assert one is not None
+            assert one.marks == ["3:1", "3:5"]
+            engine._running.remove(one)
+            engine._halves.append(one.members)
+        forward.gate.set()
+        await asyncio.gather(first, *waiting)
+
+    run(forward, scenario)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, properties
 
-from cohost.handler import cohost_trials
+from cohost.handler import cohost_loading, cohost_trials
+from cohost.handler.cohost_facts import tokenizer_of
 from cohost.handler.cohost_frames import TokenSequence
 from cohost.handler.cohost_loading import Loaded, load
 from cohost.handler.cohost_options import read_options
@@ -52,7 +53,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, stream: HostStream, model: str, smal
     def seconds_of(forward: Any, batch: Any) -> float:
         return small_s if forward._recorded_shape(batch) else 1.0
 
-    monkeypatch.setattr(cohost_trials, "stream_of", lambda _: stream)
+    monkeypatch.setattr(cohost_loading, "stream_of", lambda *_: stream)
     monkeypatch.setattr(cohost_trials, "seconds_of", seconds_of)
     return load(read_options(properties(model, warm_up="false", **given)))
 
@@ -60,7 +61,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch, stream: HostStream, model: str, smal
 def outputs(of: Loaded, want: Want) -> list[list[float]]:
     """Return a model's outputs for texts of different lengths, in batches of one to five."""
     texts = [Text("good"), Text("the movie was great"), Text("food and city"), Text("a b", "c d"), Text("bad " * 15)]
-    encoded = of.tokenizer.encode(texts, Cut(LONGEST_FIRST, of.limit))
+    assert of.text is not None
+    encoded = tokenizer_of(of.facts, of.text, "").encode(texts, Cut(LONGEST_FIRST, of.limit))
     sequences = [TokenSequence(one, len(one.ids), want) for one in encoded]
     batches = [sequences[:1], sequences[:2], sequences, sequences[4:]]
     return [output.ravel().tolist() for batch in batches for output in of.forward(batch)]
@@ -120,7 +122,7 @@ def test_memory_that_runs_out_for_a_trials_batch_does_not_fail_the_load(monkeypa
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 1.0
 
-    monkeypatch.setattr(cohost_trials, "stream_of", lambda _: RecordingStream())
+    monkeypatch.setattr(cohost_loading, "stream_of", lambda *_: RecordingStream())
     monkeypatch.setattr(cohost_trials, "seconds_of", seconds_of)
     assert load(read_options(properties(MINILM))).packs
     assert (sizes[0], max(sizes[1:])) == (64, 4)

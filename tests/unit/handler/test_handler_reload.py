@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from handler_calls import MINILM, properties, reply, request
+from handler_calls import MINILM, InProcess, properties, reply, request
 
 from cohost.handler import cohost_reload
 from cohost.handler.cohost_errors import ModelError
@@ -315,7 +315,7 @@ def test_the_handler_itself_is_served(tmp_path: Path, *, restarted: bool) -> Non
     name = Service.__module__
 
     async def scenario() -> Reply:
-        reloader = service_of(tmp_path, name, "Service", Output, restarted=restarted)
+        reloader = service_of(tmp_path, name, "Service", Output, restarted=restarted, backend=InProcess())
         assert service_of(tmp_path, name, "Service", Output, restarted=restarted) is reloader
         first = Input()
         first.properties = properties(MINILM)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
+from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, InProcess, properties, served
 from safetensors.torch import load_file, save_file
 
 from cohost.handler.cohost_forward import Forward, Pending
@@ -160,7 +160,8 @@ def test_callers_with_different_labels_share_a_batch_and_keep_their_own() -> Non
     answers = served(properties(MINILM, ZERO_SHOT), scenario, backend)
     labels = [sorted(answer.body[0]["labels"]) for answer in answers]
     assert labels == [["food", "movie"], sorted(["城市", "مدينة", "도시"]), ["a", "b"], ["one", "one"]]
-    assert {answer.headers["cohost-batch"].split("/")[0] for answer in answers} == {"9"}
+    # Of the nine sequences "one" comes twice, as does a word that is not in the vocabulary; each is computed once.
+    assert {answer.headers["cohost-batch"].split("/")[0] for answer in answers} == {"7"}
 
 
 def test_texts_over_the_limit_are_cut_and_the_answer_says_so() -> None:

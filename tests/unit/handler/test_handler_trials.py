@@ -14,6 +14,7 @@ from handler_calls import MINILM, properties
 from cohost.handler import cohost_packed, cohost_trials
 from cohost.handler.cohost_loading import Loaded, load
 from cohost.handler.cohost_options import read_options
+from cohost.handler.cohost_stream import HostStream
 from cohost.handler.cohost_trials import Trial, Trials
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def test_in_half_precision_a_way_may_err_twice_as_much_as_the_usual_one(error: f
     """In half precision the error of a faster way against fp32 may be twice that of the usual way."""
     trials = Trials(
         read_options(properties(MINILM, dtype="bf16")),
-        device=torch.device("cpu"),
+        stream=HostStream(torch.device("cpu")),
         padding_ids=(0, 0),
         limit=8,
         samples=[],

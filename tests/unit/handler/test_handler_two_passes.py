@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from test_handler_engine import FakeForward, outputs, run, sequences, told
+from test_handler_engine import FakeForward, busy, outputs, run, sequences
 from test_handler_watchdog import noted, watched
 
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError
@@ -61,9 +61,11 @@ def _raise(failing: Failing, firsts: list[int]) -> None:
             raise failing[first]
 
 
-async def launched(engine: Engine, forward: FakeGpu, *requests: tuple[int, ...]) -> list[asyncio.Task[Any]]:
+async def launched(
+    engine: Engine, forward: FakeGpu, *requests: tuple[int, ...], into: list[asyncio.Task[Any]] | None = None
+) -> list[asyncio.Task[Any]]:
     """Requests, the first two of which run while neither is read."""
-    tasks = []
+    tasks: list[asyncio.Task[Any]] = [] if into is None else into
     for number, firsts in enumerate(requests):
         tasks.append(asyncio.create_task(engine.run(sequences(*firsts))))
         if number < forward.depth:
@@ -127,21 +129,28 @@ def test_what_ran_out_of_memory_runs_again_when_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("forward", [FakeGpu(at_launch={2: LOST}), FakeGpu(at_read={1: LOST})])
-def test_a_lost_device_answers_the_callers_of_both_passes(forward: FakeGpu) -> None:
-    """If a call of the driver finds the device lost, callers of both passes are answered and the process ends once."""
-    exits: list[str] = []
+def test_a_lost_device_ends_the_process_before_anybody_is_refused(forward: FakeGpu) -> None:
+    """Whichever call of the driver notices it, and once; in a process that goes on, the failed and the waiting hear it.
+
+    The results of the pass beside the failed one are good if they can still be read.
+    """
+    exits: list[list[bool]] = []
+    tasks: list[asyncio.Task[Any]] = []
 
     async def scenario(engine: Engine) -> None:
-        tasks = await launched(engine, forward, (1,), (2,), (3,))
+        await launched(engine, forward, (1,), (2,), (3,), into=tasks)
         while forward._at_launch and engine._refusal is None:  # noqa: ASYNC110 - another thread sets it
             await asyncio.sleep(0)
         forward.gate.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results] == [BusyError] * 3
-        await told(exits)
+        failed = 1 if forward._at_launch else 0
+        assert [type(results[index]) for index in (failed, 2)] == [BusyError] * 2
+        assert outputs(results[1 - failed]) == [2 - failed]
 
-    run(forward, scenario, lost=lambda: exits.append("lost"))
-    assert exits == ["lost"]
+    run(forward, scenario, lost=lambda: exits.append([task.done() for task in tasks]))
+    ((*done,),) = exits
+    assert done
+    assert not any(done)
 
 
 def test_a_pass_that_hangs_ends_the_process_with_two_passes_running() -> None:
