@@ -121,10 +121,16 @@ def test_too_small_a_requirement_is_told() -> None:
         ({"a": MINILM | {"handler": "batched"}}, set()),
         ({"a": MINILM | {"cpu": workers(1)}}, set()),
         ({f"m{n}": MINILM | {"cpu": workers(1)} for n in range(5)}, {"cpu-workers"}),
+        ({f"m{n}": MINILM | {"handler": "shared", "cpu": workers(1)} for n in range(5)}, set()),
+        (
+            {f"m{n}": MINILM | {"handler": "shared"} for n in range(2)}
+            | {f"n{n}": MINILM | {"cpu": workers(1)} for n in range(4)},
+            {"cpu-workers"},
+        ),
     ],
 )
 def test_workers_on_a_cpu(models: dict[str, Any], names: set[str]) -> None:
-    """On a CPU a stock model must state its number of workers, and no model may have more workers than vCPUs."""
+    """The number is stated (a batched model's always is) and not over that of vCPUs; shared models count as one."""
     assert set(found(models=models, endpoint=CPU)) - {"host-memory", "memory-tight"} == names
 
 
