@@ -152,8 +152,11 @@ def run(connection: socket.socket) -> int:
 
 
 def _fork_further_processes() -> None:
-    """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing."""
-    if "torch" in sys.modules:
+    """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing.
+
+    Only Linux has the sockets without a file that this needs.
+    """
+    if "torch" in sys.modules and sys.platform == "linux":
         os.environ[engine_start.ADDRESS] = program_address(os.getppid())
         os.environ[_INTERPRETER] = sys.executable
         sys.executable = str(Path(engine_start.__file__).with_name("engine_python"))

@@ -101,9 +101,11 @@ class _Zygote:
         self._wakeup_end = wakeup_end
         self._selector = selectors.DefaultSelector()
         self._programs: dict[int, socket.socket] = {}
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listening.bind("\0" + program_address(os.getpid()))
-        self._listening.listen()
+        self._listening, self._other_end = socket.socketpair()
+        if sys.platform == "linux":
+            self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._listening.bind("\0" + program_address(os.getpid()))
+            self._listening.listen()
         signal.set_wakeup_fd(wakeup_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
