@@ -29,6 +29,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
+from local_aws.lmi.workers.engine_start import program_address
 from local_aws.lmi.workers.faults.sitecustomize import take_faults
 
 if TYPE_CHECKING:
@@ -62,11 +63,6 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent process ended before it sent the request
             os._exit(1)
-
-
-def program_address(zygote: int) -> str:
-    """Return the abstract name of the socket at which a zygote, a process id, takes orders to run programs."""
-    return f"cohost-lmi-zygote-{zygote}"
 
 
 def _user_of(connection: socket.socket) -> int:
@@ -155,9 +151,7 @@ class _Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             die_with_parent()
-            self._selector.close()
-            for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
-                end.close()
+            self._leave_to_parent()
             from local_aws.lmi.workers.handler_runner import run  # only a worker needs this module
 
             code = run(socket.socket(fileno=descriptor))
@@ -193,9 +187,7 @@ class _Zygote:
                 signal.signal(number, signal.SIG_DFL)
             die_with_parent()
             os.setsid()
-            self._selector.close()
-            for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
-                end.close()
+            self._leave_to_parent()
             for descriptor, standard in zip(descriptors, _STANDARD, strict=True):
                 os.dup2(descriptor, standard)
             os.environ.clear()
@@ -211,6 +203,12 @@ class _Zygote:
             logger.exception("a program died")
         finally:
             os._exit(code)
+
+    def _leave_to_parent(self) -> None:
+        """Close the zygote's own files in a fork."""
+        self._selector.close()
+        for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
+            end.close()
 
     def _leave(self, pid: int) -> None:
         """Kill the fork of a program whose starter has ended."""
