@@ -177,9 +177,11 @@ class BoundedStream:
         self._last = b""
 
     def tell(self) -> int:
+        """Return the position in the decompressed bytes."""
         return self._stream.tell()
 
     def seek(self, position: int) -> int:
+        """Move forward to a position within the limit."""
         # A negative size in a header would make tarfile loop forever.
         if position < self._stream.tell():
             raise HostileArchiveError(_DAMAGED)
@@ -187,6 +189,7 @@ class BoundedStream:
         return self._stream.seek(position)
 
     def read(self, size: int) -> bytes:
+        """Return the next bytes, at most READ_AT_ONCE of them."""
         # tarfile reads a larger piece at once only if a header states a huge size.
         if not 0 <= size <= READ_AT_ONCE:
             raise HostileArchiveError(_DAMAGED)

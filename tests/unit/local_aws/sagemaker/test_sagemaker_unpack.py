@@ -99,7 +99,9 @@ def sized(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInf
     return member
 
 
-@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME], ids=["file", "pax", "name"])
+@pytest.mark.parametrize(
+    "kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME], ids=["file", "pax", "name"]
+)
 def test_an_archive_that_unpacks_to_far_more_than_a_model_is_refused(
     tmp_path: Path, kind: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
