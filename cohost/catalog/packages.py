@@ -103,7 +103,7 @@ def _check_content(path: Path) -> None:
         refuse("wheel-invalid", f"{path.name} is not a zip file, and so not a wheel", fix="copy or build it again")
     except HostileArchiveError as error:
         problem = f"{path.name}: {error.fault.message}"
-        refuse("wheel-unpacks-to-too-much", problem, fix=f"write {package_of(path.name).line} for the package index")
+        refuse("wheel-too-large-unpacked", problem, fix=f"write {package_of(path.name).line} for the package index")
 
 
 def _each_once(texts: list[str]) -> list[str]:

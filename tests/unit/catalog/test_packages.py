@@ -114,7 +114,7 @@ def test_a_wheel_that_unpacks_to_far_more_than_it_is_is_refused(
     monkeypatch.setattr(inventory, "PLAIN_BYTES", 1024 * 1024)
     with zipfile.ZipFile(write_wheel(tmp_path), "a", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr("zeros", b"\0" * 4 * 1024 * 1024)
-    with refused("wheel-unpacks-to-too-much", "models.nli.packages.0"):
+    with refused("wheel-too-large-unpacked", "models.nli.packages.0"):
         load(tmp_path, "tiny_kernel-1.2-py3-none-any.whl")
 
 
