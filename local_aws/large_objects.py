@@ -52,9 +52,11 @@ class LargeObject:
 
 def large_object(scope: Scope) -> LargeObject | None:
     """Return the large object whose bytes a request to S3 asks for; None for any other request."""
+    if scope["method"] != "GET":
+        return None
     bucket, _, key = unquote(scope["raw_path"].decode("latin-1")).lstrip("/").partition("/")
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-    if scope["method"] != "GET" or not key or not all(map(_PLAIN_PARAMETERS.fullmatch, query)):
+    if not key or not all(map(_PLAIN_PARAMETERS.fullmatch, query)):
         return None
     from moto.backends import get_backend  # moto loads late
 
