@@ -25,7 +25,7 @@ class PipelineOptions:
 
     `model` is a folder or a Hub id. `task` None means the task of the model's architecture; `dtype` None means the
     checkpoint's own. `low_cpu_mem_usage` and `streaming` make the model load as one that generates text, whatever its
-    task. `revision` is that of a Hub id, None for its newest.
+    task.
     """
 
     model: str
@@ -34,16 +34,11 @@ class PipelineOptions:
     trust_remote_code: bool
     low_cpu_mem_usage: bool
     streaming: bool
-    revision: str | None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `transformers.pipeline` other than task, model and tokenizer."""
-        return self.source() if self.dtype is None else self.source() | {"dtype": self.dtype}
-
-    def source(self) -> dict[str, Any]:
-        """Return the keyword arguments that say which files of the model are read, and whether its own code may run."""
         keywords: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
-        return keywords if self.revision is None else keywords | {"revision": self.revision}
+        return keywords if self.dtype is None else keywords | {"dtype": self.dtype}
 
 
 def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
@@ -69,7 +64,6 @@ def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
         trust_remote_code=_is_true(properties.get("trust_remote_code")),
         low_cpu_mem_usage=_is_true(properties.get("low_cpu_mem_usage")),
         streaming=_streams(str(properties.get("enable_streaming", "false")).lower()),
-        revision=properties.get("revision"),
     )
 
 
@@ -124,25 +118,25 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
     import transformers  # only workers may pay for torch
 
     options = read_options(properties)
-    source = options.source()
-    architectures = transformers.AutoConfig.from_pretrained(options.model, **source).architectures or [""]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, **source)
+    trusted = {"trust_remote_code": options.trust_remote_code}
+    architectures = transformers.AutoConfig.from_pretrained(options.model, **trusted).architectures or [""]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, **trusted)
     if options.streaming:
-        _load_generating(options.model, source)
+        _load_generating(options.model, trusted)
         return _streaming(architectures)
     build: Callable[..., Callable[..., Any]] = transformers.pipeline
     task = options.task or task_of(architectures[0])
     if options.low_cpu_mem_usage:
         # The real handler then builds the pipeline around a model that generates text, so most tasks fail at their
         # first call (recorded: 22, exchange 11).
-        return build(task, model=_load_generating(options.model, source), tokenizer=tokenizer)
+        return build(task, model=_load_generating(options.model, trusted), tokenizer=tokenizer)
     return build(task, model=options.model, tokenizer=tokenizer, **options.keywords())
 
 
-def _load_generating(model: str, source: Mapping[str, Any]) -> Any:  # a class of transformers
+def _load_generating(model: str, trusted: Mapping[str, bool]) -> Any:  # a class of transformers
     import transformers  # only workers may pay for torch
 
-    return transformers.AutoModelForCausalLM.from_pretrained(model, **source)
+    return transformers.AutoModelForCausalLM.from_pretrained(model, **trusted)
 
 
 def _streaming(architectures: Sequence[str]) -> Streaming:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.handler_api.inputs import TextInput
 from local_aws.lmi.stock.handler import StockHandler
-from local_aws.lmi.stock.pipelines import Streaming, load_pipeline, read_options, task_of
+from local_aws.lmi.stock.pipelines import Streaming, read_options, task_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,28 +197,3 @@ def test_the_task_is_inferred_from_the_architecture() -> None:
     assert task_of("BertForSequenceClassification") == "text-classification"
     with pytest.raises(ValueError, match="manually set `task`"):
         task_of("BertModel")
-
-
-def test_every_file_of_a_model_is_read_in_the_pinned_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The local hub holds a model in the catalog's revision alone; without it the newest would be asked for."""
-    asked: list[str | None] = []
-
-    def read(_: str, **keywords: Any) -> Any:
-        asked.append(keywords.get("revision"))
-        return SimpleNamespace(architectures=["BertForSequenceClassification"])
-
-    def pipeline(_: str, **keywords: Any) -> Any:
-        asked.append(keywords.get("revision"))
-        return print
-
-    fake = SimpleNamespace(
-        AutoConfig=SimpleNamespace(from_pretrained=read),
-        AutoTokenizer=SimpleNamespace(from_pretrained=read),
-        pipeline=pipeline,
-    )
-    monkeypatch.setitem(sys.modules, "transformers", fake)
-    load_pipeline({"model_id": "org/nli", "revision": "a" * 40})
-    assert asked == ["a" * 40] * 3
-    asked.clear()
-    load_pipeline({"model_id": "org/nli"})
-    assert asked == [None] * 3
