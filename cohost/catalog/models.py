@@ -54,7 +54,7 @@ class Endpoint(Settings):
         default=1,
         ge=1,
         le=1000,
-        description="1 to 1000 copies at creation; no component is created at 0, but scaling.min: 0 lets it go there",
+        description="1 to 1000 copies at creation; 0 copies are possible only later, with scaling.min: 0",
     )
     image: str = Field(
         pattern=IMAGE,
@@ -64,12 +64,12 @@ class Endpoint(Settings):
         default=None,
         pattern=r"^[^\s/]+/[^\s]+$",
         max_length=255,
-        description="a whole image URI of at most 255 characters, used instead of the one that `image` and region give",
+        description="a whole image URI of at most 255 characters",
     )
     inference_ami_version: str = Field(
         default="default",
         pattern=r"^[a-z0-9.-]+$",
-        description="default (chosen by the image's CUDA version), none (left out), or SageMaker's name of an AMI",
+        description="default (fits the image's CUDA version), none (SageMaker chooses), or the name of an AMI",
     )
     model_data_download_timeout_in_seconds: Seconds = 1200
     container_startup_health_check_timeout_in_seconds: Seconds = 600
@@ -77,7 +77,7 @@ class Endpoint(Settings):
     environment: Annotated[
         dict[str, str], rules.each(rules.check_variable), AfterValidator(rules.check_environment_size)
     ] = Field(
-        default_factory=dict, description="text values by environment variable, no secrets, each 1024 bytes at most"
+        default_factory=dict, description="a text of at most 1024 bytes for each environment variable; no secrets"
     )
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
 
@@ -97,10 +97,10 @@ class Network(Settings):
     security_groups: list[SecurityGroup] = Field(
         default_factory=list, max_length=5, description="1 to 5 ids: sg- and 8 or 17 hexadecimal digits"
     )
-    isolation: bool = Field(default=False, description="true (the container reaches nothing) or false")
-    internet: bool = Field(default=False, description="true (the subnets' routes lead out, by a NAT gateway) or false")
+    isolation: bool = Field(default=False, description="true (the container has no network access) or false")
+    internet: bool = Field(default=False, description="true (the subnets' default route is a NAT gateway) or false")
     s3_endpoint: Literal["given"] | None = Field(
-        default=None, description="given: the VPC has an S3 gateway endpoint on the subnets' route tables"
+        default=None, description="given (the VPC has an S3 gateway endpoint on the subnets' route tables)"
     )
     route_tables: list[RouteTable] = Field(
         default_factory=list, max_length=50, description="ids: rtb- and 8 or 17 hexadecimal digits"
@@ -184,33 +184,33 @@ class BatchedSettings(Settings):
     a text with the hypothesis of one label.
     """
 
-    max_length: int | Auto | None = _number("max_length", "tokens, or auto: what the model can take")
-    truncation: bool | None = Field(default=None, description="true (cut longer texts) or false (refuse them with 400)")
+    max_length: int | Auto | None = _number("max_length", "tokens, or auto (the model's limit)")
+    truncation: bool | None = Field(default=None, description="true (longer texts are cut) or false (they get 400)")
     pooling: Literal["none", "mean", "cls"] | None = Field(default=None, description="none, mean or cls")
     normalize: bool | None = Field(default=None, description="true or false")
     max_batch_tokens: int | Auto | None = _number("max_batch_tokens", "tokens in one forward pass, or auto")
-    max_batch_sequences: int | None = _number("max_batch_sequences", "sequences in a pass")
-    pass_cost_tokens: int | Auto | None = _number(
-        "pass_cost_tokens", "tokens of padding that another pass costs as much as, or auto"
-    )
+    max_batch_sequences: int | None = _number("max_batch_sequences", "sequences in one forward pass")
+    pass_cost_tokens: int | Auto | None = _number("pass_cost_tokens", "tokens, or auto (measured when the model loads)")
     attention: Literal["auto", "sdpa", "eager", "disentangled-flash", "flashdeberta"] | None = Field(
         default=None, description="auto, sdpa, eager, or for DeBERTa disentangled-flash or flashdeberta"
     )
-    packing: bool | None = Field(default=None, description="true or false: run without padding where the model can")
+    packing: bool | None = Field(default=None, description="true (no padding, if the model supports it) or false")
     compile: bool | None = Field(
-        default=None, description="true or false: let torch.compile make a program for each of a few lengths"
+        default=None, description="true (torch.compile compiles the model for a few lengths) or false"
     )
-    dtype_fallback: bool | None = Field(default=None, description="true (serve fp32 instead) or false (refuse to load)")
+    dtype_fallback: bool | None = Field(
+        default=None, description="true (serves fp32 instead) or false (the load fails)"
+    )
     threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
     max_texts_per_request: int | None = _number("max_texts_per_request", "texts")
-    max_sequences_per_request: int | None = _number("max_sequences_per_request", "sequences (labels x texts)")
+    max_sequences_per_request: int | None = _number("max_sequences_per_request", "sequences (texts times labels)")
     max_characters_per_text: int | None = _number("max_characters_per_text", "characters")
-    max_queued_sequences: int | None = _number("max_queued_sequences", "sequences that wait before others get 503")
-    max_queue_time_ms: int | None = _number("max_queue_time_ms", "milliseconds in the queue before 503")
+    max_queued_sequences: int | None = _number("max_queued_sequences", "waiting sequences; further requests get 503")
+    max_queue_time_ms: int | None = _number("max_queue_time_ms", "milliseconds of waiting, then 503")
     pass_timeout_s: int | None = _number(
         "pass_timeout_s", "seconds that a forward pass may take before the process ends"
     )
-    warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
+    warm_up: bool | None = Field(default=None, description="true (first calls are fast) or false (loads sooner)")
     log_interval_s: int | None = _number("log_interval_s", "seconds")
 
     @field_validator(*_RANGES)
@@ -268,7 +268,7 @@ class ModelEntry(ModelSource):
     packages: Packages = Field(default_factory=list, description=PACKAGES)
     tensor_parallel_degree: int = Field(default=1, ge=1, le=16, description="1 to 16 GPUs for one worker")
     properties: Annotated[dict[str, str], rules.each(rules.check_property)] = Field(
-        default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
+        default_factory=dict, description="a text for each DJL Serving key that has no catalog key of its own"
     )
 
     @model_validator(mode="after")

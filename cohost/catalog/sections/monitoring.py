@@ -111,7 +111,7 @@ class DataCapture(Settings):
 
     sampling_percentage: int = Field(ge=1, le=100, description="1 to 100")
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
-        default="data-capture/", description="an S3 prefix that ends with / and does not start with it"
+        default="data-capture/", description="an S3 prefix that ends with / and does not start with /"
     )
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
     expire_days: int = Field(default=30, ge=1, le=3650, description="1 to 3650 days")
@@ -123,5 +123,5 @@ class Budget(Settings):
     A budget does not stop a resource: it only sends notifications to `email` near the limit, up to a day late.
     """
 
-    monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")
+    monthly_usd: float = Field(gt=0, le=1_000_000, description="a number of USD per month above 0")
     email: str = Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS, description="an e-mail address")

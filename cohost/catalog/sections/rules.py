@@ -25,7 +25,7 @@ IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 EMAIL_CHARACTERS: Final = 254
 
-KMS_KEY: Final = "the ARN of a KMS key: arn:aws:kms:REGION:ACCOUNT:key/ID; IAM policies cannot name an alias"
+KMS_KEY: Final = "the ARN of a KMS key (arn:aws:kms:REGION:ACCOUNT:key/ID), not of an alias"
 
 KmsKey = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$")]
 

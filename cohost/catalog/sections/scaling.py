@@ -93,7 +93,7 @@ class Scaling(Settings):
     target: float = Field(
         default=TRACKED_BY_DEFAULT[SCALE_TO_ZERO]["target"],
         strict=False,
-        description="a number of calls at a time (concurrency) or a minute (invocations)",
+        description="a number of simultaneous calls (concurrency) or of calls per minute (invocations)",
     )
     scale_in_cooldown: Cooldown = Field(default=300, description="0 to 86400 seconds")
     scale_out_cooldown: Cooldown = Field(default=60, description="0 to 86400 seconds")

@@ -16,17 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RACE = (
-    "called a moment after it was refused, a model is not ready or not there; recorded are both, here it is not ready"
+    "right after a failed load, a call to the model gets 503 (not ready) or 404 (not found); both were recorded, and "
+    "the emulation always answers 503"
 )
-CLEAR = "weights that are not found are named; the real server names the command or says that the handler failed"
-OUTLIVED = "asynchronous workers outlive the server by a second or two; here all end with it"
-OLD = "transformers 4.57.6 answers this otherwise than 5.9.0, which is installed (see 02v_tf590)"
-NO_WEIGHTS = "the weights with one label were not kept"
+CLEAR = (
+    "the emulation's error names the weights that were not found; the real server's error names a command or says that "
+    "the handler failed"
+)
+OUTLIVED = (
+    "asynchronous workers of the real server end a second or two after the server; in the emulation all workers end "
+    "with the server"
+)
+OLD = (
+    "the recording was made with transformers 4.57.6, which gives another answer than the installed 5.9.0 (see "
+    "02v_tf590)"
+)
+NO_WEIGHTS = "the weights of the model with one label were not kept"
 
 LEFT_OUT_FILES = {
-    "15_startup_failing_model.json": "holds no exchange; see test_a_failing_model_of_the_store_ends_the_container",
-    "17_startup_mixed_store.json": "holds no exchange; see test_a_plain_file_makes_the_store_the_model",
-    "21_handler_properties.json": "holds no exchange; see test_a_handler_sees_the_recorded_properties",
+    "15_startup_failing_model.json": "has no request; see test_a_failing_model_of_the_store_ends_the_container",
+    "17_startup_mixed_store.json": "has no request; see test_a_plain_file_makes_the_store_the_model",
+    "21_handler_properties.json": "has no request; see test_a_handler_sees_the_recorded_properties",
 }
 
 
