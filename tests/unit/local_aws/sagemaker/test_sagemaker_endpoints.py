@@ -242,16 +242,16 @@ def test_a_deleted_endpoint_leaves_nothing(cloud: Cloud, wait: Callable[..., Non
         cloud.invoke()
 
 
-@pytest.mark.parametrize(("quotas", "limit"), [(None, 0), ({"ml.p6-b200.48xlarge": 1}, 1)])
+@pytest.mark.parametrize(("quotas", "limit"), [(None, 0), ({"ml.p5.48xlarge": 1}, 1)])
 def test_quotas_are_those_of_the_account(make_cloud: Callable[..., Cloud], quotas: Any, limit: int) -> None:
     """A type without quota is refused as in a fresh account, with the service's text and code."""
     cloud = make_cloud(instance_quotas=quotas)
     cloud.create_model()
-    cloud.create_config(InstanceType="ml.p6-b200.48xlarge", count=2)
+    cloud.create_config(InstanceType="ml.p5.48xlarge", count=2)
     with pytest.raises(cloud.sagemaker.exceptions.ResourceLimitExceeded) as caught:
         cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
     assert (
-        f"The account-level service limit 'ml.p6-b200.48xlarge for endpoint usage' is {limit} Instances, with current "
+        f"The account-level service limit 'ml.p5.48xlarge for endpoint usage' is {limit} Instances, with current "
         "utilization of 0 Instances and a request delta of 2 Instances."
     ) in str(caught.value)
 

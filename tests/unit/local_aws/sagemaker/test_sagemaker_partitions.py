@@ -10,12 +10,20 @@ from fakes.faults import faulted
 from load_tests.targets import partitions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from local_aws.testing.sagemaker_cloud import Cloud
 
 pytestmark = pytest.mark.process
 
 P4D = {"InstanceType": "ml.p4d.24xlarge"}
 SMALL, LARGE = "mig-1g.5gb", "mig-3g.20gb"
+
+
+@pytest.fixture
+def cloud(make_cloud: Callable[..., Cloud]) -> Cloud:
+    """An emulation whose account has a quota for the GPUs with partitions; a fresh account has none."""
+    return make_cloud(instance_quotas={"ml.p4d.24xlarge": 4, "ml.g5.xlarge": 4})
 
 
 def layouts(*types: str) -> list[dict[str, Any]]:
