@@ -65,9 +65,9 @@ conformance: setup ## Replay the recordings of the real server, and print how ma
 fuzz: setup ## Run the tests that use Hypothesis with new random examples, for FUZZ_SECONDS
 	python tools/fuzz.py --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
-audit: setup ## Find secrets in the files, and known vulnerabilities of the pinned packages
-	python tools/scan_secrets.py
-	python tools/audit_packages.py
+audit: setup ## Look for secrets in the files and known faults of the pinned packages; fails if either cannot be checked
+	python tools/scan_secrets.py --complete
+	python tools/audit_packages.py --complete
 
 synth: setup ## Write the CloudFormation template to cdk.out
 	$(CDK) synth LmiCohostStack --quiet

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from cohost.catalog.checks import catalog_faults, name_faults
 from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Catalog
-from cohost.catalog.yaml_source import YamlSource, read_yaml
+from cohost.catalog.yaml_source import ExpansionError, YamlSource, read_yaml
 from cohost.errors import CatalogError, PlanError
 from cohost.forecast.plan.memory import with_derived_memory
 from cohost.forecast.plan.profiles import load_profiles, profiles_path
@@ -92,6 +92,9 @@ def _read(path: Path) -> YamlSource:
     except UnicodeDecodeError as error:
         problem = f"byte {error.start} is not UTF-8"
         raise CatalogError("catalog-not-utf8", str(path), problem, fix="save the file as UTF-8") from error
+    except ExpansionError as error:
+        fix = "write the values out where an alias repeats a list of aliases"
+        raise CatalogError("yaml-expands", "the file", str(error), fix=fix, file=str(path), line=1) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1

@@ -256,6 +256,7 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
         variant = config["ProductionVariants"][0]
         found |= {"variant_name": variant["VariantName"], "instance_type": variant.get("InstanceType")}
+        found["partitions"] = partitions_of(variant)
         found["instance_count"] = _instance_count(endpoint)
         model_name = _model_name(sagemaker, route, variant)
         model: Any = sagemaker.describe_model(ModelName=model_name) if model_name else {}
@@ -263,6 +264,12 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
     except (ClientError, BotoCoreError):
         return found
     return found
+
+
+def partitions_of(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the GPU partitions of a variant, of which SageMaker takes one layout for all GPUs."""
+    layouts = variant.get("AcceleratorPartitionLayouts") or [{}]
+    return tuple(layouts[0].get("AcceleratorPartitionTypes", ()))
 
 
 def instances_of(sagemaker: SageMakerClient, endpoint_name: str) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import uuid
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -19,6 +20,7 @@ from starlette.responses import Response
 
 from cohost.callers import foreign_caller
 from cohost.deploy.local_aws import PAGES_SERVICE
+from local_aws.kit.bodies import BodyTooLargeError, BusyError, CallerLeftError, again, gzip_exceeds
 from local_aws.rights.judge import SESSIONS, DeniedError
 from local_aws.rights.requests import has_judged_body, read_call
 from local_aws.signatures import Code, NotSignedRight
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from local_aws.kit.bodies import BodyMemory, RequestBody
     from local_aws.rights.judge import Judge
     from local_aws.signatures import Caller, Verifier
 
+LOGGER: Final = logging.getLogger(__name__)
 # `uvicorn` writes neither header: an answer that holds one of them twice ends the cdk CLI with "Invalid time value".
 SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
@@ -50,7 +54,7 @@ class CredentialScope:
 def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: int = 400) -> Response:
     """Return an error in the wire format of the caller's protocol: JSON if the request uses JSON, else XML."""
     request_id = str(uuid.uuid4())
-    shared = {"x-amzn-RequestId": request_id, "x-amzn-errortype": code}
+    shared = {"x-amzn-RequestId": request_id, **_error_type(code)}
     if _speaks_json(headers):
         body = json.dumps({"__type": code, "message": message})
         return Response(body, status, shared, media_type="application/x-amz-json-1.1")
@@ -72,7 +76,11 @@ def refusal(verdict: NotSignedRight, scope: Scope) -> Response:
         return _s3_error(code.s3, message, code.status)
     # The remaining services use JSON over REST; their requests without a body have no header that says so.
     body = json.dumps({"message": message, "Message": message})
-    return Response(body, code.status, {"x-amzn-errortype": code.json}, media_type="application/json")
+    return Response(body, code.status, _error_type(code.json), media_type="application/json")
+
+
+def _error_type(code: str) -> dict[str, str]:
+    return {"x-amzn-errortype": code} if code else {}
 
 
 def _s3_error(code: str, message: str, status: int) -> Response:
@@ -113,6 +121,7 @@ class Gateway:
     `aws_scope`, the `CredentialScope` of the signature.
 
     Args:
+        memory: the memory for the bodies of all requests.
         verifier: checks the signatures of requests.
         judge: checks that a role has the rights for its calls.
         services: the emulator's own apps by signing name, e.g. `{"cloudformation": …}`.
@@ -123,12 +132,14 @@ class Gateway:
     def __init__(
         self,
         *,
+        memory: BodyMemory,
         verifier: Verifier,
         judge: Judge,
         services: Mapping[str, ASGIApp],
         pages: Mapping[str, ASGIApp],
         others: ASGIApp,
     ) -> None:
+        self._memory = memory
         self._verifier = verifier
         self._judge = judge
         self._services = services
@@ -139,39 +150,113 @@ class Gateway:
         """Pass a request on to its service; the answer has one Date and one Server header, whatever the service set."""
         send = single_headers(send)
         try:
-            caller, receive = await self._verifier.verify(scope, receive)
-            receive = await self._allow(caller, scope, receive)
+            async with self._memory.request() as body:
+                await self._pass_on(scope, receive, send, body)
         except NotSignedRight as verdict:
             await refusal(verdict, scope)(scope, receive, send)
-            return
+        except BusyError as busy:
+            await refusal(NotSignedRight(BUSY, str(busy)), scope)(scope, receive, send)
+        except CallerLeftError:
+            LOGGER.info("a caller left before the end of its request: %s %s", scope["method"], scope["path"])
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, incoming: RequestBody) -> None:
+        async def read_body(service: str) -> bytes:
+            limit = body_limit(service, scope["path"])
+            headers = Headers(scope=scope)
+            try:
+                body = await incoming.read(receive, headers, limit.bytes)
+            except BodyTooLargeError:
+                raise NotSignedRight(limit.code, limit.message, service) from None
+            except BusyError as busy:
+                raise NotSignedRight(BUSY, str(busy), service) from busy
+            if service != "s3" and headers.get("content-encoding") == "gzip" and gzip_exceeds(body, limit.bytes):
+                raise NotSignedRight(limit.code, limit.message, service)
+            return body
+
+        caller, body = await self._verifier.verify(scope, read_body)
+        service = caller.service
+        if service != PAGES_SERVICE:
+            query = scope["query_string"].decode("latin-1")
+            if body is None and has_judged_body(service, query):
+                body = await read_body(service)
+            await self._check_rights(caller, scope, query, body or b"")
+        if body is None:
+            body = await read_body(service)
+        await self._app(caller, scope)(scope, again(body, receive), send)
+
+    def _app(self, caller: Caller, scope: Scope) -> ASGIApp:
         scope["aws_key"] = caller.key
         if caller.service == PAGES_SERVICE:
-            app = self._pages.get(scope["path"], self._others)
-        else:
-            scope["aws_scope"] = CredentialScope(caller.service, caller.region)
-            app = self._services.get(caller.service, self._others)
-        await app(scope, receive, send)
+            return self._pages.get(scope["path"], self._others)
+        scope["aws_scope"] = CredentialScope(caller.service, caller.region)
+        return self._services.get(caller.service, self._others)
 
-    async def _allow(self, caller: Caller, scope: Scope, receive: Receive) -> Receive:
-        """Check that the caller has the rights for its request; returns the `receive` to read the request's body from.
+    async def _check_rights(self, caller: Caller, scope: Scope, query: str, body: bytes) -> None:
+        """Check that the caller has the rights for its request.
 
         Raises:
             NotSignedRight: the caller is a role without a right that the request needs, or may not assume a role.
         """
         service = caller.service
-        if service == PAGES_SERVICE or not (service == "sts" or caller.key.principal.startswith(SESSIONS)):
-            return receive
-        query, body = scope["query_string"].decode("latin-1"), b""
-        if has_judged_body(service, query):
-            body = await read_body(receive)
-            receive = replay(body)
+        if not (service == "sts" or caller.key.principal.startswith(SESSIONS)):
+            return
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         call = read_call(service, caller.region, scope["method"], path, query, Headers(scope=scope), body)
         try:
             await asyncio.to_thread(self._judge.check, caller.key.principal, call)
         except DeniedError as denial:
             raise NotSignedRight(DENIED, str(denial), service) from denial
-        return receive
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyLimit:
+    """The longest body in bytes that a service takes, and the error for a longer one."""
+
+    bytes: int
+    code: Code
+    message: str
+
+
+MIB: Final = 1024 * 1024
+TOO_LARGE: Final = Code(
+    query="RequestEntityTooLarge", json="RequestEntityTooLargeException", s3="EntityTooLarge", status=413
+)
+S3_TOO_LARGE: Final = Code(query="EntityTooLarge", json="EntityTooLarge", s3="EntityTooLarge", status=400)
+LAMBDA_TOO_LARGE: Final = Code(
+    query="RequestTooLargeException", json="RequestTooLargeException", s3="RequestTooLargeException", status=413
+)
+# SageMaker's answer to a call that is too long has no error type, only a status.
+SAGEMAKER_TOO_LARGE: Final = Code(query="", json="", s3="", status=413)
+# AWS: "Common errors" (ServiceUnavailable, 503); S3's list of error codes (SlowDown, 503).
+BUSY: Final = Code(query="ServiceUnavailable", json="ServiceUnavailable", s3="SlowDown", status=503)
+# InvokeEndpoint and Lambda's Invoke take 6 MB; Lambda's CreateFunction 50 MB in base64. S3 takes 5 GiB in one request,
+# but moto holds each body in memory, so larger objects have to come in parts.
+INVOCATION_BYTES: Final = 6_291_456
+CODE_BYTES: Final = 70_167_211
+S3_BYTES: Final = 128 * MIB
+OTHER_BYTES: Final = 8 * MIB
+INVOCATIONS: Final = "/invocations"
+
+
+def body_limit(service: str, path: str) -> BodyLimit:
+    """Return the limit of the body of a request to a service, named by its signing name."""
+    if service == "s3":
+        message = (
+            f"Your proposed upload exceeds the maximum allowed size. This emulation takes {S3_BYTES} bytes in one "
+            "request; fix: upload in parts, as boto3's upload_file and `aws s3 cp` do"
+        )
+        return BodyLimit(bytes=S3_BYTES, code=S3_TOO_LARGE, message=message)
+    if service == "sagemaker" and path.rstrip("/").endswith(INVOCATIONS):
+        message = f"HTTP content length exceeded {INVOCATION_BYTES} bytes."
+        return BodyLimit(bytes=INVOCATION_BYTES, code=SAGEMAKER_TOO_LARGE, message=message)
+    if service == "lambda" and path.rstrip("/").endswith(INVOCATIONS):
+        message = f"Request must be smaller than {INVOCATION_BYTES} bytes for the InvokeFunction operation"
+        return BodyLimit(bytes=INVOCATION_BYTES, code=LAMBDA_TOO_LARGE, message=message)
+    if service == "lambda":
+        message = f"Request must be smaller than {CODE_BYTES} bytes for the {service} operation"
+        return BodyLimit(bytes=CODE_BYTES, code=LAMBDA_TOO_LARGE, message=message)
+    message = f"A request to {service} has {OTHER_BYTES} bytes at most."
+    return BodyLimit(bytes=OTHER_BYTES, code=TOO_LARGE, message=message)
 
 
 async def read_body(receive: Receive) -> bytes:

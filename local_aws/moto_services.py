@@ -4,16 +4,21 @@ Three differences between moto and AWS are corrected here, because each would ma
 - moto applies a bucket policy's Deny statement without its Condition, so a TLS-only policy denies all access;
 - a service that moto does not know gets an error in AWS's own form instead of a crash;
 - CloudTrail's LookupEvents, which the cdk CLI calls after a failed deploy, returns no events.
+
+Large objects of S3 are sent in pieces (`local_aws.large_objects`). moto puts the parts of an upload and the source of a
+copy together in memory; such requests are answered one at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import uuid
 from datetime import UTC
 from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
@@ -26,6 +31,7 @@ from local_aws.gateway import aws_error, read_body, replay
 from local_aws.kit.access_keys import AccessKey
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 from local_aws.kit.errors import not_emulated
+from local_aws.large_objects import download, large_object
 from local_aws.rights.judge import RolePolicies
 
 if TYPE_CHECKING:
@@ -158,6 +164,7 @@ class MotoServices:
         self._moto = moto
         self._policies: dict[str, bytes] = {}
         self._known: dict[str, bool] = {}
+        self._alone = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, by moto except for the cases in the module's docstring."""
@@ -174,7 +181,13 @@ class MotoServices:
         if bucket is not None:
             await self._bucket_policy(bucket, scope, body, send)
             return
-        await self._moto(_with_length(scope, body), replay(body), send)
+        if signed is not None and signed.service == "s3" and (stored := large_object(scope)) is not None:
+            head = await capture(self._moto, _head_of(scope), b"")
+            if head.status_code == HTTPStatus.OK:
+                await download(stored, head, headers.get("range"))(scope, receive, send)
+                return
+        async with self._alone if _assembles(scope, headers) else contextlib.nullcontext():
+            await self._moto(_with_length(scope, body), replay(body), send)
 
     def _refusal(self, headers: Headers, signed: CredentialScope | None) -> Response | None:
         if signed is None:
@@ -258,6 +271,17 @@ def _caller_identity(key: AccessKey) -> Response:
         "</ResponseMetadata></GetCallerIdentityResponse>"
     )
     return Response(xml, media_type="text/xml")
+
+
+def _assembles(scope: Scope, headers: Mapping[str, str]) -> bool:
+    """Return True for a request whose object moto puts together in memory, so that there is one of them at a time."""
+    return "x-amz-copy-source" in headers or (scope["method"] == "POST" and b"uploadId=" in scope["query_string"])
+
+
+def _head_of(scope: Scope) -> Scope:
+    """Return the request for the headers of the whole object that a GET names."""
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]
+    return _with_length({**scope, "method": "HEAD", "headers": headers}, b"")
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:

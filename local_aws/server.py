@@ -30,6 +30,7 @@ from local_aws.cloudwatch.routes import CloudWatch
 from local_aws.gateway import Gateway, ThisMachineOnly
 from local_aws.kit.access_keys import AccessKeys, user_key
 from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account, bound_listener
+from local_aws.kit.bodies import MIB, BodyMemory
 from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
@@ -60,6 +61,10 @@ GRACE_SECONDS: Final = 3
 # Each waiting call (an invocation, a delayed answer) takes a thread; services call each other, so many are needed.
 THREADS: Final = 200
 HEAD_LIMIT: Final = 65536  # bytes of a request's head; uvicorn's own default is 16 KiB
+# The bodies of all requests at once: two of the longest of S3. moto holds up to three copies of the one it works on.
+BODIES_BYTES: Final = 256 * MIB
+BODIES_WAIT_S: Final = 30.0
+MOST_REQUESTS: Final = 4096
 
 
 class LocalAws:
@@ -152,6 +157,7 @@ class LocalAws:
         }
         pages: dict[str, ASGIApp] = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
         pages[CLOCK_PATH] = Router([Route(CLOCK_PATH, self._clock.answer, methods=["GET", "PUT"])])
+        memory = BodyMemory(total_bytes=BODIES_BYTES, wait_s=BODIES_WAIT_S, most_requests=MOST_REQUESTS)
         verifier = Verifier(self.keys, subcommand("env", self.settings.state_dir))
         return Starlette(
             routes=[
@@ -160,7 +166,14 @@ class LocalAws:
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
                 Mount(
                     "/",
-                    Gateway(verifier=verifier, judge=self.judge, services=services, pages=pages, others=moto),
+                    Gateway(
+                        memory=memory,
+                        verifier=verifier,
+                        judge=self.judge,
+                        services=services,
+                        pages=pages,
+                        others=moto,
+                    ),
                 ),
             ],
             middleware=[Middleware(ThisMachineOnly)],

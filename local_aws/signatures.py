@@ -5,7 +5,7 @@ Source: IAM user guide, "Create a signed AWS API request", and S3's API referenc
 The signature covers method, path, query, headers and the body's hash. S3 requires the caller to declare this hash in
 `x-amz-content-sha256` (a hash, UNSIGNED-PAYLOAD, or one of the STREAMING-… forms): the signature covers the declared
 text, so an upload is forwarded without being read here. Callers of other services usually declare no hash; their bodies
-are small, and are read, up to `BODY_LIMIT_BYTES`, after all other checks. Bodies are not compared with the declared
+are small, and are read after all other checks. Bodies are not compared with the declared
 hash, and the signatures between the chunks of a streamed body are not checked: only the owner of the secret can have
 declared the hash.
 """
@@ -23,9 +23,9 @@ from urllib.parse import parse_qs, quote, unquote
 from botocore.utils import normalize_url_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from starlette.types import Message, Receive, Scope
+    from starlette.types import Scope
 
     from local_aws.kit.access_keys import AccessKey, AccessKeys
 
@@ -37,8 +37,6 @@ TOKEN: Final = "x-amz-security-token"  # noqa: S105 - a header's name
 # The time that AWS allows between a signature's date and the request's arrival ("Common errors": RequestExpired).
 SKEW: Final = timedelta(minutes=15)
 LONGEST_PRESIGNED_S: Final = 604_800
-# The largest body that any service accepts without a declared hash: Lambda's code, 50 MB in base64 (Lambda's limit).
-BODY_LIMIT_BYTES: Final = 70_167_211
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +61,6 @@ NOT_SIGNED: Final = Code(query="SignatureDoesNotMatch", json="InvalidSignatureEx
 STALE: Final = Code(query="RequestExpired", json="RequestExpired", s3="RequestTimeTooSkewed")
 URL_EXPIRED: Final = Code(query="RequestExpired", json="RequestExpired", s3="AccessDenied")
 NO_HASH: Final = Code(query="InvalidRequest", json="InvalidRequest", s3="InvalidRequest", status=400)
-TOO_LARGE: Final = Code(
-    query="RequestEntityTooLarge", json="RequestEntityTooLargeException", s3="EntityTooLarge", status=413
-)
 
 
 class NotSignedRight(Exception):  # noqa: N818 - the request is wrong, not this program
@@ -125,11 +120,16 @@ class Verifier:
         self._now = now or (lambda: datetime.now(tz=UTC))
         self._hint = f'The keys of this AWS are told by: eval "$({renewal})" (and `unset AWS_PROFILE` for cdk)'
 
-    async def verify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:
-        """Return the caller of a request, and the `receive` to read the request's body from.
+    async def verify(self, scope: Scope, read_body: Callable[[str], Awaitable[bytes]]) -> tuple[Caller, bytes | None]:
+        """Return the caller of a request, and the request's body if it had to be read for the signature.
+
+        Args:
+            scope: the request's ASGI scope.
+            read_body: reads the body of a request to the service with this signing name.
 
         Raises:
-            NotSignedRight: the request is not signed, or not with the secret of a known key, or its signature expired.
+            NotSignedRight: the request is not signed, or not with the secret of a known key, or its signature expired;
+                or `read_body` refuses the body.
         """
         headers = _by_name(scope)
         signature = self._read(headers, scope["query_string"])
@@ -137,15 +137,15 @@ class Verifier:
             key = self._key(signature)
             self._check_time(signature)
             _check_headers(signature, headers)
-            declared = _declared(signature, headers)
+            declared, body = _declared(signature, headers), None
             if declared is None:
-                body = await _read_bounded(receive)
-                declared, receive = hashlib.sha256(body).hexdigest(), _again(body, receive)
+                body = await read_body(signature.service)
+                declared = hashlib.sha256(body).hexdigest()
             self._check_value(signature, key, _canonical_request(scope, signature, headers, declared))
         except NotSignedRight as verdict:
             verdict.service = signature.service
             raise
-        return Caller(key=key, service=signature.service, region=signature.region), receive
+        return Caller(key=key, service=signature.service, region=signature.region), body
 
     def _read(self, headers: Mapping[str, list[str]], query_string: bytes) -> Signature:
         query = parse_qs(query_string.decode("latin-1"), keep_blank_values=True)
@@ -331,26 +331,3 @@ def _by_name(scope: Scope) -> dict[str, list[str]]:
 
 def _first(headers: Mapping[str, list[str]], name: str) -> str:
     return headers[name][0] if name in headers else ""
-
-
-async def _read_bounded(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if len(body) > BODY_LIMIT_BYTES:
-            raise NotSignedRight(
-                TOO_LARGE, f"A body over {BODY_LIMIT_BYTES} bytes must declare its hash in {DECLARED_HASH}."
-            )
-        if not message.get("more_body", False):
-            return bytes(body)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return an ASGI `receive` that delivers `body`, which was read before, and then the messages that follow it."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def again() -> Message:
-        return left.pop() if left else await receive()
-
-    return again

@@ -12,8 +12,9 @@ from cohost.endpoint.stack_outputs import KINDS_OUTPUT, kind_of
 from cohost.forecast.pricing.price_list import load_prices
 from cohost.hardware.images import parse_image
 from cohost.hardware.instances import INSTANCES
+from cohost.hardware.partitions import GPU, PROFILES, fits, needed, unknown_profiles
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
-from constructs_lib.endpoints.inference_components import ComponentEndpoint
+from constructs_lib.endpoints.inference_components import ComponentEndpoint, schema_has_partitions
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.storage.buckets import ModelBucket
 from constructs_lib.storage.weights import weights_of
@@ -80,6 +81,8 @@ class InferenceComponentsStack(CatalogStack):
             max_instance_count=design.max_instance_count,
             copy_count=design.copy_count,
             min_memory_required_in_mb=design.min_memory_required_in_mb,
+            partitions=design.partitions,
+            layout=design.layout,
         )
         self.endpoint.encrypt_volumes(own.endpoint.kms_key)
         if catalog.network is not None:
@@ -112,17 +115,55 @@ def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
             "shorter name"
         )
     faults += _environment_faults(own.endpoint.environment)
-    instance = INSTANCES.get(design.instance_type)
-    if instance is None:
-        return faults
+    faults += _partition_faults(design) if design.partitions else _gpu_faults(own, design)
+    return faults
+
+
+def _gpu_faults(own: Catalog, design: InferenceComponents) -> Iterator[str]:
+    """Yield an error if the instances have fewer GPUs than copies, which take a whole GPU each."""
+    if (instance := INSTANCES.get(design.instance_type)) is None:
+        return
     room, copies = instance.gpus * design.max_instance_count, len(own.models) * design.copy_count
     if copies > room:
-        faults.append(
+        yield (
             f"max_instance_count: {copies} copies take a GPU each, and {design.max_instance_count} x "
             f"{design.instance_type} have {room}; allowed: as many GPUs as copies; fix: raise max_instance_count, or a "
             "type with more GPUs"
         )
-    return faults
+
+
+def _partition_faults(design: InferenceComponents) -> Iterator[str]:
+    """Yield the errors of GPU partitions that SageMaker, or CloudFormation before it, would refuse."""
+    if not schema_has_partitions():
+        yield (
+            "partitions: CloudFormation's AWS::SageMaker::EndpointConfig and AWS::SageMaker::InferenceComponent have "
+            "no property for them in this aws-cdk-lib, so the deploy would be refused; allowed: without partitions; "
+            "fix: take the key out, or call SageMaker's API (CreateEndpointConfig, AcceleratorPartitionLayouts)"
+        )
+    if design.instance_type not in PROFILES:
+        yield (
+            f"instance_type: the GPUs of {design.instance_type} have no partitions that are known; allowed: "
+            f"{', '.join(PROFILES)}; fix: take one of these, or take partitions out"
+        )
+        return
+    if unknown := unknown_profiles(design.layout, design.instance_type):
+        yield (
+            f"partitions: {', '.join(unknown)} is not of {design.instance_type}; allowed: "
+            f"{', '.join(PROFILES[design.instance_type])}; fix: take one of these"
+        )
+        return
+    if not fits(design.layout, design.instance_type):
+        yield (
+            f"partitions: one of each model takes {needed(design.layout, design.instance_type)}; allowed: {GPU}, which "
+            f"one GPU of {design.instance_type} has; fix: smaller partitions"
+        )
+    room = INSTANCES[design.instance_type].gpus * design.max_instance_count
+    if design.copy_count > room:
+        yield (
+            f"copy_count: {design.copy_count} copies of a model take a partition each, and {design.max_instance_count} "
+            f"x {design.instance_type} have {room} GPUs; allowed: {room}; fix: raise max_instance_count, or fewer "
+            "copies"
+        )
 
 
 def _environment_faults(environment: Mapping[str, str]) -> Iterator[str]:

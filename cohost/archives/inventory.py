@@ -24,7 +24,8 @@ PLAIN_BYTES = 256 * 1024 * 1024
 RATIO = 100
 """The limit for an archive's decompressed bytes is PLAIN_BYTES + RATIO x its file size; weights hardly compress."""
 
-_READ_AT_ONCE = 64 * 1024
+READ_AT_ONCE = 64 * 1024
+"""The largest number of bytes that a reader of `BoundedStream` asks for at once."""
 _HEAD_BYTES = 64
 _BLOCK = 512
 _GZIP = b"\x1f\x8b"
@@ -58,7 +59,9 @@ class Inventory:
     fault: Fault | None
 
 
-class _HostileError(Exception):
+class HostileArchiveError(Exception):
+    """An archive passes a limit of this module, or a header in it contradicts the rest; `fault` says which."""
+
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         super().__init__(fault.message)
@@ -81,7 +84,7 @@ def take_inventory(path: Path) -> Inventory:
             _check_start(raw.read(_BLOCK))
             raw.seek(0)
             _walk(raw, path.stat().st_size, members)
-    except _HostileError as error:
+    except HostileArchiveError as error:
         fault = error.fault
     except EOFError:
         fault = _TRUNCATED
@@ -94,7 +97,7 @@ def take_inventory(path: Path) -> Inventory:
 
 def _check_start(start: bytes) -> None:
     if not start:
-        raise _HostileError(Fault("empty", "the file is empty", "pack it again, or copy it again"))
+        raise HostileArchiveError(Fault("empty", "the file is empty", "pack it again, or copy it again"))
     if start.startswith(_GZIP):
         return
     position, magic = _TAR_MAGIC
@@ -104,19 +107,18 @@ def _check_start(start: bytes) -> None:
         what = "is a zip"
     else:
         what = "is not a gzip file"
-    raise _HostileError(
+    raise HostileArchiveError(
         Fault("not-gzip", f"the file {what}; SageMaker extracts tar.gz only", "pack it with `tar -czf`")
     )
 
 
 def _walk(raw: IO[bytes], compressed: int, members: list[Member]) -> None:
     with gzip.GzipFile(fileobj=raw) as stream:
-        guard = _Guard(stream, PLAIN_BYTES + RATIO * compressed)
+        guard = BoundedStream(stream, unpacked_limit(compressed))
         kept = 0
         with tarfile.open(fileobj=guard, mode="r:") as tar:  # type: ignore[call-overload]
             while (member := tar.next()) is not None:
-                if len(members) == MEMBERS:
-                    raise _HostileError(_TOO_MANY)
+                check_member_count(len(members) + 1)
                 members.append(_member(tar, member, keep_text=kept < _TEXTS_BYTES))
                 kept += len(members[-1].text or b"")
                 # Without this call tarfile would keep every member in memory, with all its headers.
@@ -149,28 +151,48 @@ def _kind(info: tarfile.TarInfo) -> Kind:
     return "file" if info.isreg() and not info.issparse() else "special"
 
 
-class _Guard:
+def unpacked_limit(compressed: int) -> int:
+    """Return the most bytes that an archive of `compressed` bytes may unpack to."""
+    return PLAIN_BYTES + RATIO * compressed
+
+
+def check_member_count(count: int) -> None:
+    """Raise HostileArchiveError if an archive has more than `MEMBERS` entries."""
+    if count > MEMBERS:
+        raise HostileArchiveError(_TOO_MANY)
+
+
+def check_unpacked_size(size: int, compressed: int) -> None:
+    """Raise HostileArchiveError if an archive of `compressed` bytes unpacks to more than `unpacked_limit` allows."""
+    if size > unpacked_limit(compressed):
+        raise HostileArchiveError(_TOO_BIG)
+
+
+class BoundedStream:
     """The decompressed stream that tarfile reads; allows only forward reads of small pieces, up to a limit in bytes."""
 
-    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int) -> None:
         self._stream = stream
         self._limit = limit
         self._last = b""
 
     def tell(self) -> int:
+        """Return the position in the decompressed bytes."""
         return self._stream.tell()
 
     def seek(self, position: int) -> int:
+        """Move forward to a position within the limit."""
         # A negative size in a header would make tarfile loop forever.
         if position < self._stream.tell():
-            raise _HostileError(_DAMAGED)
+            raise HostileArchiveError(_DAMAGED)
         self._check(position)
         return self._stream.seek(position)
 
     def read(self, size: int) -> bytes:
+        """Return the next bytes, at most READ_AT_ONCE of them."""
         # tarfile reads a larger piece at once only if a header states a huge size.
-        if not 0 <= size <= _READ_AT_ONCE:
-            raise _HostileError(_DAMAGED)
+        if not 0 <= size <= READ_AT_ONCE:
+            raise HostileArchiveError(_DAMAGED)
         self._check(self._stream.tell() + size)
         self._last = self._stream.read(size)
         return self._last
@@ -179,10 +201,10 @@ class _Guard:
         """Check that tarfile stopped at a block of zeros, then read the rest, so that gzip verifies its checksum."""
         # tarfile treats every bad header but the first as the end of the archive.
         if self._last.strip(b"\0"):
-            raise _HostileError(_DAMAGED if len(self._last) == _BLOCK else _TRUNCATED)
-        while self.read(_READ_AT_ONCE):
+            raise HostileArchiveError(_DAMAGED if len(self._last) == _BLOCK else _TRUNCATED)
+        while self.read(READ_AT_ONCE):
             pass
 
     def _check(self, position: int) -> None:
         if position > self._limit:
-            raise _HostileError(_TOO_BIG)
+            raise HostileArchiveError(_TOO_BIG)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from cohost.catalog.models import Catalog, DeviceSettings, Endpoint, ModelEntry
-    from cohost.catalog.sections.designs import Designs
+    from cohost.catalog.sections.designs import Designs, InferenceComponents
     from cohost.catalog.sections.lifecycle import Guardrails
     from cohost.catalog.sections.scaling import Metric, Scaling
 
@@ -385,6 +385,28 @@ def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator
             allowed="the minimum or more",
             fix="raise max_instance_count",
         )
+    if components is not None and components.partitions:
+        yield from _partition_faults(components, models)
+
+
+def _partition_faults(design: InferenceComponents, models: Collection[str]) -> Iterator[CatalogError]:
+    """Yield the faults of `partitions` that need no knowledge of a GPU: other models than those of the catalog."""
+    field = "designs.inference-components.partitions"
+    for name in design.partitions:
+        if name not in models:
+            problem = "is not a model of the catalog"
+            yield CatalogError(
+                "model-not-in-catalog", f"{field}.{name}", problem, allowed=", ".join(models), fix="name one of these"
+            )
+    for name in models:
+        if name not in design.partitions:
+            yield CatalogError(
+                "partition-missing",
+                field,
+                f"has none for the model {name!r}; on an endpoint with partitions, every component needs one",
+                allowed="a partition for each model, or for none",
+                fix=f"add {name}, or take the key partitions out",
+            )
 
 
 def package_faults(models: Mapping[str, Sequence[str]], *, bundled: bool = False) -> Iterator[CatalogError]:

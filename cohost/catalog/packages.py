@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, ValidationInfo
 
+from cohost.archives.inventory import HostileArchiveError, check_member_count, check_unpacked_size
 from cohost.errors import refuse
 
 if TYPE_CHECKING:
@@ -87,9 +88,22 @@ def _checked(text: str, info: ValidationInfo) -> str:
             allowed=f"{WHEEL_MIB} MiB",
             fix=f"write {package.line} for the package index",
         )
-    if not zipfile.is_zipfile(path):
-        refuse("wheel-invalid", f"{path.name} is not a zip file, and so not a wheel", fix="copy or build it again")
+    _check_content(path)
     return str(path)
+
+
+def _check_content(path: Path) -> None:
+    """Check that a wheel is a zip file whose files, which pip unpacks in the container, are not far larger than it."""
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            members = wheel.infolist()
+            check_member_count(len(members))
+            check_unpacked_size(sum(member.file_size for member in members), path.stat().st_size)
+    except zipfile.BadZipFile:
+        refuse("wheel-invalid", f"{path.name} is not a zip file, and so not a wheel", fix="copy or build it again")
+    except HostileArchiveError as error:
+        problem = f"{path.name}: {error.fault.message}"
+        refuse("wheel-too-large-unpacked", problem, fix=f"write {package_of(path.name).line} for the package index")
 
 
 def _each_once(texts: list[str]) -> list[str]:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MERGE_TAG = "tag:yaml.org,2002:merge"
+MOST_REPEATED = 100_000
+"""The most values that a file's aliases may repeat; 360 models that all merge one base of 20 settings repeat 7,200."""
+DEEPEST = 100
+"""The most levels of lists and mappings inside each other; a catalog has six."""
+
+
+class ExpansionError(yaml.YAMLError):
+    """A small file stands for far more values than it has, by aliases of aliases, or nests them too deep."""
 
 
 @dataclass(kw_only=True)
@@ -45,16 +53,65 @@ def read_yaml(path: Path) -> YamlSource:
         OSError: the file cannot be read.
         UnicodeDecodeError: the file is not UTF-8.
         yaml.YAMLError: the text is not YAML, or holds more than one document.
+        ExpansionError: the file's aliases repeat too many values, or it nests values too deep.
     """
     source = YamlSource()
     loader = yaml.CSafeLoader(path.read_text(encoding="utf-8"))
     try:
         node = loader.get_single_node()
         if node is not None:
+            _check_expansion(node)
             source.data = _Builder(loader, source).build(node, "")
     finally:
         loader.dispose()
     return source
+
+
+def read_plain_yaml(path: Path) -> Any:  # YAML holds anything
+    """Return the plain data of a file with one YAML document, None for an empty file.
+
+    Raises:
+        OSError, UnicodeDecodeError, yaml.YAMLError, ExpansionError: as `read_yaml`.
+    """
+    loader = yaml.CSafeLoader(path.read_text(encoding="utf-8"))
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_expansion(node)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_expansion(root: yaml.Node) -> None:
+    """Raise ExpansionError for a document that is far larger or deeper with its aliases written out.
+
+    Each node is counted once, so a small file that would take minutes to expand is refused at once.
+    """
+    sizes: dict[yaml.Node, int] = {}
+    depths: dict[yaml.Node, int] = {}
+    waiting = [(root, False)]
+    while waiting:
+        node, counted = waiting.pop()
+        children = _children(node)
+        if counted:
+            sizes[node] = 1 + sum(sizes[child] for child in children)
+            depths[node] = 1 + max((depths[child] for child in children), default=0)
+        elif node not in sizes:
+            # A node that contains itself meets these values, and `_Builder` reports it.
+            sizes[node] = depths[node] = 0
+            waiting += [(node, True), *((child, False) for child in children)]
+    if sizes[root] - len(sizes) > MOST_REPEATED:
+        raise ExpansionError(f"its aliases repeat {sizes[root] - len(sizes)} values; allowed: {MOST_REPEATED}")
+    if depths[root] > DEEPEST:
+        raise ExpansionError(f"it nests values {depths[root]} levels deep; allowed: {DEEPEST}")
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [one for pair in node.value for one in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 class _Builder:

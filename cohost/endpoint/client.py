@@ -10,7 +10,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.endpoint.copies import WAKE_TIMEOUT_S, Waker
-from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refusal_of, unreachable
+from cohost.endpoint.invocation_payloads import (
+    as_results,
+    make_body,
+    read_answer,
+    read_bounded,
+    refusal_of,
+    unreachable,
+)
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, Deployment, read_deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
 from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route
@@ -268,7 +275,7 @@ class CohostClient:
             response = self._runtime.invoke_endpoint(
                 **arguments, Body=body, ContentType="application/json", Accept="application/json"
             )
-            answer = response["Body"].read()
+            answer = read_bounded(model, response["Body"])
         except ClientError as error:
             raise refusal_of(model, error) from error
         except BotoCoreError as error:

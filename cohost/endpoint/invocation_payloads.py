@@ -8,6 +8,7 @@ TextEmbeddingServingTranslator).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from http import HTTPStatus
@@ -20,12 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.response import StreamingBody
 
     from cohost.routing import Route
 
 
 MAX_BODY_BYTES = 6_291_456
 """The largest body of a real-time request to SageMaker, in bytes (API reference: InvokeEndpoint, Body)."""
+
+MOST_ANSWER_BYTES = 64 * 1024 * 1024
+"""The longest answer that the client reads, in bytes. InvokeEndpoint's answer has 6,291,456 bytes at most (API
+reference); the rest is a margin, and the limit protects the memory of the caller's program."""
+PIECE_BYTES = 64 * 1024
 
 NOT_READY = "ModelNotReadyException"
 MODEL_ERROR = "ModelError"
@@ -60,7 +67,28 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
     return body
 
 
-def read_answer(model: str, answer: bytes) -> Any:  # the shape of an answer depends on the task
+def read_bounded(model: str, body: StreamingBody) -> bytes:
+    """Return a model's whole answer, read piece by piece up to MOST_ANSWER_BYTES.
+
+    Raises:
+        InvocationError: the answer is longer; the connection is closed.
+    """
+    answer = bytearray()
+    with contextlib.closing(body):
+        for piece in body.iter_chunks(PIECE_BYTES):
+            answer += piece
+            if len(answer) > MOST_ANSWER_BYTES:
+                raise InvocationError(
+                    "answer-too-large",
+                    f"model {model}",
+                    f"answered with over {MOST_ANSWER_BYTES} bytes",
+                    allowed=f"{MOST_ANSWER_BYTES} bytes",
+                    fix="send fewer texts in one call",
+                )
+    return bytes(answer)
+
+
+def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the task
     """Return the parsed JSON of a model's answer.
 
     Raises:

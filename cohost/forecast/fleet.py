@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cohost.archives.errors import shown
+from cohost.catalog.yaml_source import read_plain_yaml
 from cohost.errors import PlanError
 from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
 from cohost.forecast.plan.workers import MIB, SERVER, gpu_worker, host_worker_mib, shared_engines
@@ -235,7 +236,7 @@ def read_loads(path: Path) -> dict[str, Load]:
         PlanError: the file cannot be read or a value is out of range.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        data = read_plain_yaml(path) or {}
         return {str(name): Load.model_validate(values) for name, values in data.items()}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError, AttributeError) as error:
         found = error.errors() if isinstance(error, ValidationError) else ()

@@ -58,6 +58,11 @@ _GPUS: Final[Mapping[str, _Gpu]] = {
     "g5": _Gpu(name="A10G", memory_mib=22888, compute_capability=(8, 6)),
     "g6": _Gpu(name="L4", memory_mib=22888, compute_capability=(8, 9)),
     "g6e": _Gpu(name="L40S", memory_mib=45776, compute_capability=(8, 9)),
+    "p4d": _Gpu(name="A100", memory_mib=40960, compute_capability=(8, 0)),
+    "p4de": _Gpu(name="A100", memory_mib=81920, compute_capability=(8, 0)),
+    "p5": _Gpu(name="H100", memory_mib=81920, compute_capability=(9, 0)),
+    "p5e": _Gpu(name="H200", memory_mib=144384, compute_capability=(9, 0)),
+    "p5en": _Gpu(name="H200", memory_mib=144384, compute_capability=(9, 0)),
 }
 
 # Size of an instance → number of vCPUs, memory in GiB, number of GPUs.
@@ -78,6 +83,11 @@ _GPU_SIZES: Final[Mapping[str, Mapping[str, tuple[int, int, int]]]] = {
     "g5": _G5_SIZES,
     "g6": _G5_SIZES,
     "g6e": {size: (vcpus, 2 * memory_gib, gpus) for size, (vcpus, memory_gib, gpus) in _G5_SIZES.items()},
+    "p4d": {"24xlarge": (96, 1152, 8)},
+    "p4de": {"24xlarge": (96, 1152, 8)},
+    "p5": {"4xlarge": (16, 256, 1), "48xlarge": (192, 2048, 8)},
+    "p5e": {"48xlarge": (192, 2048, 8)},
+    "p5en": {"48xlarge": (192, 2048, 8)},
 }
 
 # AWS: "Supported algorithms, frameworks, and instances for multi-model endpoints", read 2026-11-30.

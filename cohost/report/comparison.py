@@ -32,15 +32,18 @@ TOPOLOGIES: Final = {
     CPU_ONNX: "CPU and ONNX",
     INFERENCE_COMPONENTS: "one component a model",
 }
+PARTITIONED: Final = "one component a model on partitions of one card"
 
 Note = tuple[str, str]
 """A remark for the reader: its weight (invalid, warning or note) and its text."""
 
 
 def design_of(record: RunRecord) -> str:
-    """Return the name of a run's design, by the topology in the outputs of its stack."""
+    """Return the name of a run's design, by the topology in the outputs of its stack and by the endpoint's GPUs."""
     if record.target.kind == "container":
         return "container"
+    if record.target.partitions:
+        return PARTITIONED
     return TOPOLOGIES.get(record.target.topology or "", "unknown")
 
 

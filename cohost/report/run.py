@@ -74,7 +74,10 @@ class Model(Record):
 
 
 class Target(Record):
-    """The target of a run's calls. A field that could not be found out is None, and reports show it as unknown."""
+    """The target of a run's calls. A field that could not be found out is None, and reports show it as unknown.
+
+    `partitions` are the partitions of each GPU; empty if the endpoint's GPUs are whole.
+    """
 
     kind: Literal["sagemaker", "container"]
     url: str
@@ -86,6 +89,7 @@ class Target(Record):
     image: str | None = None
     instance_type: str | None = None
     instance_count: int | None = None
+    partitions: tuple[str, ...] = ()
     emulated: bool = False
 
 

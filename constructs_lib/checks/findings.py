@@ -117,8 +117,8 @@ def _unknown_instance(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
     yield warning(
         "instance-type",
         f"endpoint.instance_type: {endpoint.instance_type!r} is in no table of this version, so nothing is checked for "
-        "it; allowed: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r; fix: take "
-        "one of these, or acknowledge it",
+        "it; allowed: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2 to ml.p5 and the x86 types of ml.c, ml.m and ml.r; fix: "
+        "take one of these, or acknowledge it",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_sagemaker as sagemaker
@@ -12,7 +13,7 @@ from cohost.routing import ARCHIVE_SUFFIX, own_component_name
 from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group, make_name_part_of_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from constructs_lib.endpoints.hosted_endpoint import Hosting
     from constructs_lib.iam import ExecutionRole
@@ -20,6 +21,21 @@ if TYPE_CHECKING:
 
 SAME_IDS: Final = "lmi-cohost-components"
 """The name of the endpoint whose components' logical ids do not contain their names: older versions deployed it so."""
+
+LAYOUTS: Final = "ProductionVariants.0.AcceleratorPartitionLayouts"
+PARTITION: Final = "Specification.ComputeResourceRequirements.AcceleratorPartitionType"
+"""The properties of partitions, by the names that SageMaker's API gives them."""
+
+
+def schema_has_partitions() -> bool:
+    """Return True if CloudFormation's resource types have the properties of GPU partitions.
+
+    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. Those of 2.275.0 lack both
+    properties, as the schemas that cfn-lint ships do.
+    """
+    variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty
+    needs = sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty
+    return hasattr(variant, "accelerator_partition_layouts") and hasattr(needs, "accelerator_partition_type")
 
 
 class ComponentEndpoint(HostedEndpoint):
@@ -33,6 +49,8 @@ class ComponentEndpoint(HostedEndpoint):
         max_instance_count: the most instances of managed scaling.
         copy_count: the number of copies of each component, 1 or more.
         min_memory_required_in_mb: the host memory that each copy reserves on its instance, in MiB.
+        partitions: the GPU partition of each model; empty if each copy takes a whole GPU.
+        layout: the partitions of each GPU; empty without `partitions`.
     """
 
     def __init__(
@@ -46,6 +64,8 @@ class ComponentEndpoint(HostedEndpoint):
         max_instance_count: int,
         copy_count: int,
         min_memory_required_in_mb: int,
+        partitions: Mapping[str, str] = MappingProxyType({}),
+        layout: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, construct_id, hosting=hosting)
         variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty(
@@ -62,6 +82,8 @@ class ComponentEndpoint(HostedEndpoint):
             execution_role_arn=self.execution_role.role_arn,
             config_waits_for=(self.execution_role.policy,),
         )
+        if layout:
+            self._config.add_property_override(LAYOUTS, [{"AcceleratorPartitionTypes": list(layout)}])
         needs = sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
             number_of_accelerator_devices_required=1, min_memory_required_in_mb=min_memory_required_in_mb
         )
@@ -90,6 +112,8 @@ class ComponentEndpoint(HostedEndpoint):
         # A component may start instances, and SageMaker creates no component while the endpoint changes for another.
         for first, second in itertools.pairwise(self.components.values()):
             second.create_after(first)
+        for model, partition in partitions.items():
+            self.components[model].take_partition(partition)
 
     @property
     def component_names(self) -> dict[str, str]:
@@ -149,6 +173,10 @@ class ModelComponent(Construct):
     def component_arn(self) -> str:
         """Return the ARN of the component."""
         return self._component.ref
+
+    def take_partition(self, partition: str) -> None:
+        """Let each copy take a partition of a GPU of this type instead of a whole GPU."""
+        self._component.add_property_override(PARTITION, partition)
 
     def create_after(self, other: ModelComponent) -> None:
         """Create the component after another one, and delete it before that one; the log groups are not ordered."""

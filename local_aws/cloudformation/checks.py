@@ -52,6 +52,11 @@ def _check_properties(
             f"Properties validation failed for resource {logical_id} of type {type_name}: the local AWS does not "
             f"support [{', '.join(unknown)}]; it takes {', '.join(sorted(resource_type.known))}."
         )
+    for place, name in resource_type.extraneous(properties):
+        raise ValidationError(
+            f"Properties validation failed for resource {logical_id} with message: {place}: extraneous key [{name}] is "
+            "not permitted"
+        )
     missing = sorted(resource_type.required - set(properties))
     if missing:
         raise ValidationError(

@@ -67,8 +67,22 @@ class Template:
         return section
 
 
+# CloudFormation quotas: "Template body size in a request" and "in an S3 object". Texts of the errors: issues
+# aws/aws-extensions-for-dotnet-cli#50 and aws-samples/sample-autonomous-cloud-coding-agents#806.
+BODY_LIMIT: Final = 51_200
+OBJECT_LIMIT_BYTES: Final = 1_000_000
+SHOWN: Final = 40
+
+
 class _Loader(yaml.SafeLoader):
     """A YAML loader for CloudFormation's tags. `2012-10-17` stays text, since a policy's version is not a date."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose the next node; CloudFormation takes no aliases (text: seeebiii/aws-cloudformation-templates#1)."""
+        if self.check_event(yaml.AliasEvent):
+            raise ValidationError("Template error: YAML aliases are not allowed in CloudFormation templates")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
 
 def _short_form(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[str, Any]:
@@ -184,10 +198,15 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
     """Return the text of the template that a request names.
 
     Raises:
-        ValidationError: the request names no template, or the S3 object cannot be read.
+        ValidationError: the request names no template, the S3 object cannot be read, or the template is too large.
     """
-    if request.get("TemplateBody"):
-        return str(request["TemplateBody"])
+    if body := str(request.get("TemplateBody") or ""):
+        if len(body) > BODY_LIMIT:
+            raise ValidationError(
+                f"1 validation error detected: Value '{body[:SHOWN]}...' at 'templateBody' failed to satisfy "
+                f"constraint: Member must have length less than or equal to {BODY_LIMIT}"
+            )
+        return body
     if not request.get("TemplateURL"):
         raise ValidationError("Either Template URL or Template Body must be specified.")
     bucket, key = s3_location(str(request["TemplateURL"]))
@@ -195,7 +214,10 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
         answer = clients.get("s3", region).get_object(Bucket=bucket, Key=key)
     except ClientError as error:
         raise ValidationError(f"S3 error: cannot read the template s3://{bucket}/{key}: {error}") from None
-    return str(answer["Body"].read().decode("utf-8"))
+    with answer["Body"] as stored:
+        if answer["ContentLength"] > OBJECT_LIMIT_BYTES:
+            raise ValidationError(f"Template may not exceed {OBJECT_LIMIT_BYTES} bytes in size.")
+        return str(stored.read().decode("utf-8"))
 
 
 def s3_location(url: str) -> tuple[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import shutil
 import stat
+import tempfile
 import threading
 import zipfile
 from pathlib import PurePosixPath
@@ -19,6 +19,7 @@ from local_aws.lambda_functions.errors import CodeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from io import BufferedRandom
     from pathlib import Path
 
     from local_aws.kit.clients import Clients
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Lambda's own limit for an unpacked package (Lambda quotas).
 UNPACKED_LIMIT_BYTES: Final = 250 * 1024 * 1024
+# Lambda has no limit of its own for the number of files; the disk is the user's, though.
+MEMBERS: Final = 50_000
 SYMLINK: Final = stat.S_IFLNK
 
 
@@ -54,9 +57,10 @@ class CodeStore:
         Raises:
             CodeError: the code cannot be read or is not a safe zip file.
         """
-        data = self._fetch(region, code)
-        with self._unpacking:
-            return self._unpacked(data)
+        with tempfile.TemporaryFile() as package:
+            self._fetch(region, code, package)
+            with self._unpacking:
+                return self._unpacked(package)
 
     def bind(self, region: str, name: str, folder: Path) -> None:
         """Let a function run from a folder of `unpack`; its former folder is deleted if no other function uses it."""
@@ -73,9 +77,11 @@ class CodeStore:
         if folder is not None and folder != keep and folder not in self._by_function.values():
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _fetch(self, region: str, code: Mapping[str, Any]) -> bytes:
+    def _fetch(self, region: str, code: Mapping[str, Any], package: BufferedRandom) -> None:
+        """Write the zip file of a function's code into `package`; code from S3 is never in memory as a whole."""
         if "ZipFile" in code:
-            return base64.b64decode(code["ZipFile"])
+            package.write(base64.b64decode(code["ZipFile"]))
+            return
         if "S3Bucket" not in code:
             raise CodeError(not_emulated("Code without a zip file", "Lambda", allowed="S3Bucket and S3Key, or ZipFile"))
         version = {"VersionId": code["S3ObjectVersion"]} if "S3ObjectVersion" in code else {}
@@ -83,16 +89,20 @@ class CodeStore:
             answer = self._clients.get("s3", region).get_object(Bucket=code["S3Bucket"], Key=code["S3Key"], **version)
         except ClientError as error:
             raise CodeError(f"Code: cannot read s3://{code['S3Bucket']}/{code['S3Key']}: {error}") from None
-        return bytes(answer["Body"].read())
+        with answer["Body"] as body:
+            if answer["ContentLength"] > UNPACKED_LIMIT_BYTES:
+                raise CodeError(f"Code: {answer['ContentLength']} bytes packed; Lambda takes {UNPACKED_LIMIT_BYTES}")
+            shutil.copyfileobj(body, package)
 
-    def _unpacked(self, data: bytes) -> Path:
-        folder = self._folder / hashlib.sha256(data).hexdigest()[:16]
+    def _unpacked(self, package: BufferedRandom) -> Path:
+        package.seek(0)
+        folder = self._folder / hashlib.file_digest(package, "sha256").hexdigest()[:16]
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             try:
-                with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                with zipfile.ZipFile(package) as archive:
                     _check_members(archive)
                     archive.extractall(partial)
             except zipfile.BadZipFile as error:
@@ -107,6 +117,8 @@ def _check_members(archive: zipfile.ZipFile) -> None:
     Raises:
         CodeError: the archive is rejected; the text names the member or the size.
     """
+    if len(archive.infolist()) > MEMBERS:
+        raise CodeError(f"Code: {len(archive.infolist())} files; this emulation takes {MEMBERS}")
     total = sum(member.file_size for member in archive.infolist())
     if total > UNPACKED_LIMIT_BYTES:
         raise CodeError(f"Code: {total} bytes unpacked; Lambda takes {UNPACKED_LIMIT_BYTES}")

@@ -15,6 +15,7 @@ Fault
 ├── StillUnloading          500
 ├── NotReady, WorkerFailure 503
 ├── CapacityExceeded        503
+├── ServerBusy              503  (not of the real server: see the class)
 ├── NoWorkers               503
 └── OutOfMemory             507  (EngineOutOfMemory: a handler ran out of memory while it loaded)
 
@@ -186,6 +187,13 @@ class WorkerFailure(Fault):
 
     status = 503
     kind = "WlmException"
+
+
+class ServerBusy(Fault):
+    """The bodies of the requests at work take all the memory that they may; the real server has no such limit."""
+
+    status = 503
+    kind = "ServiceUnavailableException"
 
 
 class CapacityExceeded(Fault):

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
-# Enough for any stack of this project; instance types that INSTANCES lacks have quota 0, like in a fresh account.
+# Enough for any stack of this project. The large GPU types, and instance types that INSTANCES lacks, have quota 0, like
+# in a fresh account.
 _QUOTA_PER_TYPE = 20
+_WITHOUT_QUOTA = ("ml.p4", "ml.p5")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,8 @@ class Settings:
     SageMaker AI metrics in Amazon CloudWatch").
     `instance_idle_s`: time that a managed instance without copies is kept, as others have measured on SageMaker.
     `scale_to_zero`: True if managed instance scaling may have a minimum of 0; regions differ.
-    `instance_quotas`: instances for endpoint usage, by type; None means 20 of every type of cohost.hardware.instances.
+    `instance_quotas`: instances for endpoint usage, by type; None means 20 of every type of cohost.hardware.instances,
+    and none of ml.p4 and ml.p5.
     """
 
     load_wait_s: float = 60
@@ -57,7 +60,8 @@ class Settings:
     def instance_quota(self, instance_type: str) -> int:
         """Return the number of instances of a type that all endpoints together may have."""
         if self.instance_quotas is None:
-            return _QUOTA_PER_TYPE if instance_type in INSTANCES else 0
+            known = instance_type in INSTANCES and not instance_type.startswith(_WITHOUT_QUOTA)
+            return _QUOTA_PER_TYPE if known else 0
         return self.instance_quotas.get(instance_type, 0)
 
 

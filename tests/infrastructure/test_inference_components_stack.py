@@ -10,6 +10,8 @@ import pytest
 from synthesis import FLAGS, only, resources, statements, template_of, waits_for
 
 from cohost.catalog.models import Catalog
+from constructs_lib.endpoints.inference_components import schema_has_partitions
+from stacks import inference_components_stack
 from stacks.inference_components_stack import STACK_ID, InferenceComponentsStack
 
 ENTRY = {"task": "text-classification", "required_memory_mb": 1024}
@@ -161,3 +163,63 @@ def test_volumes_have_the_endpoint_s_key_where_the_type_takes_one(instance_type:
     assert [error for error in errors_of(stack) if "kms" in error] == []
     _, config = only(template_of(stack), "AWS::SageMaker::EndpointConfig")
     assert config["Properties"].get("KmsKeyId") == key
+
+
+PARTITIONED = {"instance_type": "ml.p4d.24xlarge", "partitions": {"nli": "mig-3g.20gb", "mini": "mig-1g.5gb"}}
+
+
+@pytest.fixture
+def schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An aws-cdk-lib whose schemas have the properties of partitions."""
+    monkeypatch.setattr(inference_components_stack, "schema_has_partitions", lambda: True)
+
+
+def test_partitions_are_refused_as_long_as_cloudformation_has_no_property_for_them() -> None:
+    """CloudFormation refuses a property that its schema lacks, so the deploy would fail after minutes."""
+    assert not schema_has_partitions()
+    (error,) = errors_of(make_stack(**PARTITIONED))
+    assert "AWS::SageMaker::EndpointConfig" in error
+    assert "no property for them" in error
+
+
+@pytest.mark.usefixtures("schema")
+def test_a_partition_of_each_model_is_passed_by_its_name_in_the_api() -> None:
+    """The layout stands at the variant, and each component takes one partition of it."""
+    stack = make_stack(**PARTITIONED)
+    # The validation of aws-cdk-lib itself knows the schemas of today.
+    lacking = cdk.Acknowledgment(id="CloudFormation-Validate::F3002", reason="the test imagines later schemas")
+    cdk.Validations.of(stack).acknowledge(lacking)
+    template = template_of(stack)
+    _, config = only(template, "AWS::SageMaker::EndpointConfig")
+    (variant,) = config["Properties"]["ProductionVariants"]
+    assert variant["AcceleratorPartitionLayouts"] == [{"AcceleratorPartitionTypes": ["mig-1g.5gb", "mig-3g.20gb"]}]
+    for one in resources(template, "AWS::SageMaker::InferenceComponent").values():
+        needs = one["Properties"]["Specification"]["ComputeResourceRequirements"]
+        model = one["Properties"]["InferenceComponentName"].rpartition("-")[2]
+        assert needs["AcceleratorPartitionType"] == PARTITIONED["partitions"][model]
+        assert needs["NumberOfAcceleratorDevicesRequired"] == 1
+    assert errors_of(stack) == []
+
+
+def test_without_partitions_no_property_of_them_is_in_the_template() -> None:
+    """A stack of today stays as it is."""
+    assert "AcceleratorPartition" not in json.dumps(template_of(make_stack()))
+
+
+@pytest.mark.usefixtures("schema")
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"instance_type": "ml.g5.12xlarge"}, "the GPUs of ml.g5.12xlarge have no partitions that are known"),
+        ({"instance_type": "ml.p5.48xlarge"}, "mig-1g.5gb, mig-3g.20gb is not of ml.p5.48xlarge"),
+        (
+            {"partitions": {"nli": "mig-4g.20gb", "mini": "mig-4g.20gb"}},
+            "takes 8 compute slices and 8 memory slices; allowed: 7 compute slices and 8 memory slices",
+        ),
+        ({"copy_count": 17}, "2 x ml.p4d.24xlarge have 16 GPUs"),
+    ],
+)
+def test_partitions_that_the_gpu_does_not_allow_are_an_error(changed: dict[str, Any], fault: str) -> None:
+    """SageMaker would refuse the endpoint configuration, or a copy would never find its partition."""
+    found = errors_of(make_stack(**{**PARTITIONED, **changed}))
+    assert [fault in error for error in found] == [True], found

@@ -72,7 +72,9 @@ def test_without_git_it_is_said_that_nothing_was_scanned(
     monkeypatch.setattr(scan, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert scan.main([]) == 0
-    assert "could not be checked" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("could not be checked: ")
+    assert scan.main(["--complete"]) == 1
+    assert capsys.readouterr().out.startswith("could not be checked: ")
 
 
 FAULT = {"name": "left-pad", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
@@ -80,23 +82,14 @@ SOUND = {"name": "right-pad", "version": "1.0", "vulns": []}
 UNKNOWN = {"name": "other", "skip_reason": "not found"}
 
 
-@pytest.mark.parametrize(
-    ("dependencies", "code", "text"),
-    [
-        ([FAULT, SOUND], 1, "left-pad 1.0 has PYSEC-1; fix: 1.1, then make lock"),
-        ([SOUND, UNKNOWN], 0, "no fault is known of 1 of 2"),
-        ([UNKNOWN], 0, "could not be checked for known faults"),
-        (None, 0, "could not be checked for known faults: the network is down"),
-    ],
-)
-def test_known_faults_fail_and_silence_is_told(
-    dependencies: list[dict[str, Any]] | None,
-    code: int,
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A vulnerable package fails the check with the fixed version, and a missing service is reported."""
+CLEAN = "no fault is known"
+NOT_CHECKED = "could not be checked: "
+
+
+def audited(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dependencies: list[dict[str, Any]] | None
+) -> tuple[int, int, list[str]]:
+    """The codes of the check and of `make audit` with this answer of pip-audit, and their lines, which are the same."""
     audit = tool("audit_packages")
 
     def run(command: list[str], **_: Any) -> Any:
@@ -105,8 +98,54 @@ def test_known_faults_fail_and_silence_is_told(
         return subprocess.CompletedProcess(command, 1, stdout="", stderr="trace\nthe network is down")
 
     monkeypatch.setattr(audit.subprocess, "run", run)
-    assert audit.main() == code
-    assert text in capsys.readouterr().out
+    code, lines = audit.main([]), capsys.readouterr().out.splitlines()
+    complete = audit.main(["--complete"])
+    assert capsys.readouterr().out.splitlines() == lines
+    return code, complete, lines
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "codes"),
+    [
+        ([FAULT, SOUND], (1, 1)),
+        ([FAULT, UNKNOWN], (1, 1)),
+        ([SOUND], (0, 0)),
+        ([SOUND, UNKNOWN], (0, 1)),
+        ([UNKNOWN], (0, 1)),
+        ([], (0, 1)),
+        (None, (0, 1)),
+    ],
+)
+def test_only_a_whole_audit_says_that_no_fault_is_known(
+    dependencies: list[dict[str, Any]] | None,
+    codes: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The check may pass offline, but never in the words of a clean result, and `make audit` then fails."""
+    *found, lines = audited(monkeypatch, capsys, dependencies)
+    whole = bool(dependencies) and UNKNOWN not in (dependencies or [])
+    assert tuple(found) == codes
+    assert any(line.startswith(NOT_CHECKED) for line in lines) is not whole
+    assert any(CLEAN in line for line in lines) is (codes == (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "line"),
+    [
+        ([FAULT, SOUND], "packages: left-pad 1.0 has PYSEC-1; fix: 1.1, then make lock"),
+        ([SOUND, UNKNOWN], "packages: 1 of 2 were checked"),
+        (None, "could not be checked: known faults of packages: the network is down; make audit fails until they are"),
+    ],
+)
+def test_the_audit_names_what_it_found_and_what_not(
+    dependencies: list[dict[str, Any]] | None,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A fault has the version that mends it; a service that cannot be reached has its reason."""
+    assert line in audited(monkeypatch, capsys, dependencies)[2]
 
 
 def test_service_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,8 +156,16 @@ def test_service_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys:
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(audit.subprocess, "run", run)
-    assert audit.main() == 0
+    assert audit.main([]) == 0
     assert "no answer of the advisory service within 30 seconds" in capsys.readouterr().out
+    assert audit.main(["--complete"]) == 1
+
+
+def test_make_audit_asks_for_the_whole_audit() -> None:
+    """`make audit` is the one that fails if something could not be checked; `make check` runs offline."""
+    lines = Path("Makefile").read_text(encoding="utf-8").splitlines()
+    for name in ("scan_secrets", "audit_packages"):
+        assert f"\tpython tools/{name}.py --complete" in lines
 
 
 LONG = """

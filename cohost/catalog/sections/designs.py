@@ -16,6 +16,9 @@ Precision = Literal["int8", "fp32"]
 Serving = Literal["translator", "handler"]
 
 DEFAULT_ARCHIVES: Final = "dist/onnx"
+PARTITION: Final = r"^mig-[0-9]+g\.[0-9]+gb$"
+"""The form of a partition's name. SageMaker takes no profile with the suffixes +me, +gfx and the like (developer guide,
+"Create an endpoint with GPU partitions")."""
 
 
 class _Settings(Settings):
@@ -58,7 +61,11 @@ class CpuOnnx(_Settings):
 
 
 class InferenceComponents(_Settings):
-    """Design 03: one inference component per model on an instance with several GPUs."""
+    """Design 03: one inference component per model on an instance with several GPUs.
+
+    With `partitions`, each model's copies take partitions of GPUs instead of whole GPUs. The layout of each GPU has the
+    partition of every model once.
+    """
 
     name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(
         default=None, description=rules.SAGEMAKER_NAME
@@ -72,6 +79,14 @@ class InferenceComponents(_Settings):
     min_memory_required_in_mb: int = Field(
         default=1024, ge=128, le=4_000_000, description="128 or more mebibytes of host memory for a copy"
     )
+    partitions: dict[str, Annotated[str, Field(pattern=PARTITION)]] = Field(
+        default_factory=dict, description="a GPU partition such as mig-1g.10gb for each model, by model name"
+    )
+
+    @property
+    def layout(self) -> list[str]:
+        """Return the partitions of each GPU, sorted: SageMaker takes the same ones in another order as a change."""
+        return sorted(self.partitions.values())
 
 
 class Designs(_Settings):
@@ -86,6 +101,7 @@ class Designs(_Settings):
         default=None,
         alias="inference-components",
         description=(
-            "name, instance_type, min_instance_count, max_instance_count, copy_count, min_memory_required_in_mb"
+            "name, instance_type, min_instance_count, max_instance_count, copy_count, min_memory_required_in_mb, "
+            "partitions"
         ),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cohost.catalog.yaml_source import read_plain_yaml
 from cohost.errors import PlanError
 from cohost.forecast.plan.model_files import count_elements, read_config
 from cohost.forecast.plan.shapes import ModelShape
@@ -129,7 +130,7 @@ def load_profiles(path: Path) -> dict[str, Profile]:
     if not path.is_file():
         return {}
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        data = read_plain_yaml(path) or {}
         return {str(model_id): Profile.model_validate(entry) for model_id, entry in data.items()}
     except ValidationError as error:
         first = error.errors()[0]

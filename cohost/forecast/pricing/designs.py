@@ -3,7 +3,8 @@
 Rates are items per second at batch 8 with the three multilingual encoders, texts of 512 tokens, us-east-1, 2026-08. The
 CPU design's instance type was not recorded; its price follows from its measured cost and rate: 4.20 USD per million
 items x 27 items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give for
-ml.c5.2xlarge (8 vCPUs).
+ml.c5.2xlarge (8 vCPUs). The design on GPU partitions is the exception: nobody has measured it, and its instance type
+is the one of AWS's own example, with eight cards.
 """
 
 from __future__ import annotations
@@ -86,6 +87,12 @@ COMPONENTS: Final = Design(
     items_per_second=78,
     source=f"measured {MEASURED}, batch 8",
 )
+PARTITIONS: Final = Design(
+    name="03 on partitions of one card",
+    instance_type="ml.p4d.24xlarge",
+    items_per_second=None,
+    source="never measured; only on cards with MIG (A100, H100, H200), not on ml.g5, ml.g6 or ml.g6e",
+)
 CPU_ONNX: Final = Design(
     name="02 CPU and ONNX",
     instance_type=None,
@@ -100,7 +107,7 @@ SCALE_TO_ZERO: Final = Design(
     source=f"rate of 04, measured {MEASURED}, batch 8",
     scales_to_zero=True,
 )
-DESIGNS: Final = (ONE_ENDPOINT, COMPONENTS, CPU_ONNX, SCALE_TO_ZERO)
+DESIGNS: Final = (ONE_ENDPOINT, COMPONENTS, PARTITIONS, CPU_ONNX, SCALE_TO_ZERO)
 
 MEASURED_MODELS: Final = frozenset(
     {

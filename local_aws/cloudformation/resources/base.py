@@ -21,7 +21,7 @@ from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from botocore.model import Shape
 
@@ -146,6 +146,7 @@ class ResourceType:
         volatile: attributes that an update in place may change; `None` means all of them.
         takes_system_tags: whether resources get `aws:cloudformation:…` tags (the schema's `cloudFormationSystemTags`).
         rolls_back_by_update: whether a rollback updates the resource even if the failed update had replaced it.
+        not_in_schema: the paths of nested properties that the service's API has and CloudFormation's schema lacks.
     """
 
     type: ClassVar[str]
@@ -156,6 +157,7 @@ class ResourceType:
     volatile: ClassVar[frozenset[str] | None] = frozenset()
     takes_system_tags: ClassVar[bool] = True
     rolls_back_by_update: ClassVar[bool] = False
+    not_in_schema: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def create(self, request: Request) -> Outcome:
         """Make the resource."""
@@ -173,6 +175,11 @@ class ResourceType:
         """Return the property names in `names` that this type does not take."""
         return sorted(set(names) - self.known)
 
+    def extraneous(self, properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the place and the name of each nested property that CloudFormation's schema of the type lacks."""
+        for *path, name in self.not_in_schema:
+            yield from ((place, name) for place, found in _values_at(properties, path, "#") if name in found)
+
     def requires_replacement(self, property_name: str) -> bool:
         """Return True if a change of the named property needs a new resource."""
         return property_name in self.create_only
@@ -180,6 +187,18 @@ class ResourceType:
     def may_change(self, attribute: str) -> bool:
         """Return True if an update in place may change the named attribute."""
         return self.volatile is None or attribute in self.volatile
+
+
+def _values_at(value: Any, path: Sequence[str], place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the mappings at a path of properties, with their places; a list stands for each of its items."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _values_at(item, path, f"{place}/{number}")
+    elif isinstance(value, dict):
+        if not path:
+            yield place, value
+        elif path[0] in value:
+            yield from _values_at(value[path[0]], path[1:], f"{place}/{path[0]}")
 
 
 def failure_text(error: Exception, service_hint: str = "") -> str:

@@ -22,7 +22,6 @@ from starlette.responses import Response
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.intrinsics import as_text
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, physical_name
-from local_aws.gateway import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -162,7 +161,7 @@ def _read_answer(body: bytes, event: Mapping[str, Any]) -> dict[str, Any]:
         ResourceFailure: the answer is too long, is not JSON, lacks a Status, or belongs to another request.
     """
     if len(body) > ANSWER_LIMIT_BYTES:
-        raise ResourceFailure(f"Response object is too long ({len(body)} bytes of {ANSWER_LIMIT_BYTES}).")
+        raise ResourceFailure(f"Response object is too long (over {ANSWER_LIMIT_BYTES} bytes).")
     try:
         answer = json.loads(body)
     except ValueError:
@@ -235,7 +234,14 @@ class Responses:
     async def receive(self, request: HttpRequest) -> Response:
         """Answer the PUT of a handler."""
         token = request.path_params["token"]
-        # The address takes no signature: a body is read only if an operation waits for it.
-        if token in self._waiting and self.deliver(token, await read_body(request.receive)):
-            return Response(status_code=200)
+        # The address takes no signature: a body is read only if an operation waits for it, and no further than its
+        # length says that it is too long.
+        if token in self._waiting:
+            answer = bytearray()
+            async for piece in request.stream():
+                answer += piece
+                if len(answer) > ANSWER_LIMIT_BYTES:
+                    break
+            if self.deliver(token, bytes(answer)):
+                return Response(status_code=200)
         return Response("Nobody waits for this answer: it is late, or a second one.", 404)

@@ -98,6 +98,7 @@ class EndpointConfig(_Unchangeable):
     create_only: ClassVar[frozenset[str]] = known - {"Tags"}
     name_property: ClassVar[str | None] = "EndpointConfigName"
     takes_system_tags: ClassVar[bool] = False
+    not_in_schema: ClassVar[tuple[tuple[str, ...], ...]] = (("ProductionVariants", "AcceleratorPartitionLayouts"),)
 
 
 class Endpoint(ResourceType):
@@ -236,6 +237,9 @@ class InferenceComponent(ResourceType):
     name_property: ClassVar[str | None] = "InferenceComponentName"
     volatile: ClassVar[frozenset[str] | None] = None
     takes_system_tags: ClassVar[bool] = False
+    not_in_schema: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("Specification", "ComputeResourceRequirements", "AcceleratorPartitionType"),
+    )
 
     def create(self, request: Request) -> Outcome:
         """Make the inference component and wait until it is in service."""

@@ -1,4 +1,8 @@
-"""A model's files: fetch and unpack the archive of a load request, and make the weights available to the workers."""
+"""A model's files: fetch and unpack the archive of a load request, and make the weights available to the workers.
+
+The real server unpacks an archive of any size until the disk is full. Here an archive that unpacks to more than
+`cohost verify` accepts is refused, because the disk is the user's own.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,13 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.archives.archive import server_name
+from cohost.archives.inventory import (
+    BoundedStream,
+    HostileArchiveError,
+    check_member_count,
+    check_unpacked_size,
+    unpacked_limit,
+)
 from local_aws.lmi.errors import ArchiveFailure, DownloadFailure, EngineFailure, ModelNotFound
 from local_aws.lmi.models.hub import HubError
 from local_aws.lmi.workers.fork_server import HUB_CACHE
@@ -42,7 +53,8 @@ def model_folder(url: str, cache: Path, download: Download) -> Path:
 
     Raises:
         ModelNotFound: there is neither a folder nor an archive at this address.
-        ArchiveFailure: the archive is broken, or would write outside its folder.
+        ArchiveFailure: the archive is broken, would write outside its folder, or unpacks to far more than a model's
+            size.
     """
     if url.startswith("s3://"):
         return innermost(download(url, Path(tempfile.mkdtemp(dir=cache))))
@@ -55,7 +67,7 @@ def model_folder(url: str, cache: Path, download: Download) -> Path:
     folder = Path(tempfile.mkdtemp(dir=cache))
     try:
         unpack(path, folder)
-    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error, HostileArchiveError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise ArchiveFailure(_explain(path, error)) from error
     return innermost(folder)
@@ -93,20 +105,30 @@ def _unpacker(path: Path) -> Callable[[Path, Path], None] | None:
 
 
 def _untar(path: Path, folder: Path) -> None:
-    with tarfile.open(path) if path.name.endswith(".tar") else tarfile.open(path, "r:gz") as archive:
-        # The filter rejects members outside the folder.
-        archive.extractall(folder, filter="data")
+    compressed, unpacked = path.stat().st_size, 0
+    with path.open("rb") if path.name.endswith(".tar") else gzip.open(path) as stream:
+        bounded = BoundedStream(stream, unpacked_limit(compressed))
+        with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
+            for count, member in enumerate(archive, start=1):
+                unpacked += member.size
+                check_member_count(count)
+                check_unpacked_size(unpacked, compressed)
+                # The filter rejects members outside the folder.
+                archive.extract(member, folder, filter="data")
 
 
 def _unzip(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder)  # noqa: S202 - zipfile removes parts of a name that lead out of the folder
+        check_member_count(len(archive.infolist()))
+        check_unpacked_size(sum(member.file_size for member in archive.infolist()), path.stat().st_size)
+        archive.extractall(folder)  # noqa: S202 - zipfile drops what would lead out of the folder
 
 
 def _explain(path: Path, error: Exception) -> str:
     if isinstance(error, tarfile.ReadError | gzip.BadGzipFile) and not path.name.endswith(".tar"):
         return "Input is not in the .gz format"
-    return f"{path.name} cannot be unpacked: {error}"
+    text = error.fault.message if isinstance(error, HostileArchiveError) else error
+    return f"{path.name} cannot be unpacked: {text}"
 
 
 def download(url: str, into: Path) -> Path:

@@ -6,10 +6,11 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
+from local_aws.kit.bodies import MIB, BodyMemory, BodyTooLargeError, BusyError, CallerLeftError
 from local_aws.lmi.answers import Unanswered
-from local_aws.lmi.errors import Fault, ResourceNotFound
+from local_aws.lmi.errors import Fault, ResourceNotFound, ServerBusy
 from local_aws.lmi.server.http import REASON_HEADER, Reply, connection_of, fault_reply, new_request_id
 from local_aws.lmi.server.inference import ReplyCache, infer, ping
 from local_aws.lmi.server.management import break_worker, counters, manage, worker_processes
@@ -29,7 +30,11 @@ _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
 COUNTERS_PATH = "/_cohost/metrics"
 WORKERS_PATH = "/_cohost/workers"
 FAULTS_PATH = "/_cohost/worker-faults"
-_LARGEST_BODY = 64 * 1024 * 1024
+_LARGEST_BODY = 64 * MIB
+# The bodies of all requests at once. The real server has no such limit, and dies when its memory is full.
+_BODIES_BYTES = 256 * MIB
+_BODIES_WAIT_S = 30.0
+_MOST_REQUESTS = 4096
 
 
 class LmiApp:
@@ -38,25 +43,27 @@ class LmiApp:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._cache = ReplyCache()
+        self._memory = BodyMemory(total_bytes=_BODIES_BYTES, wait_s=_BODIES_WAIT_S, most_requests=_MOST_REQUESTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; the server that runs this application sends no other kind of scope."""
         request = Request(scope, receive)
-        try:
-            body = await _read_body(request)
-        except ClientDisconnect:
-            return
-        if body is None:
-            await _refuse_body(send)
-            return
         request_id = new_request_id(request.headers.get("x-request-id"))
         try:
-            reply = await self._answer(request, body, request_id)
+            async with self._memory.request() as incoming:
+                body = await incoming.read(receive, request.headers, _LARGEST_BODY)
+                reply = await self._answer(request, body, request_id)
+        except BodyTooLargeError:
+            await _refuse_body(send)
+        except BusyError as busy:
+            await fault_reply(ServerBusy(str(busy))).send(send, request_id)
+        except CallerLeftError:
+            return
         except Unanswered:
             if (connection := connection_of(scope)) is not None:
                 connection.reset()
-            return
-        await reply.send(send, request_id)
+        else:
+            await reply.send(send, request_id)
 
     async def _answer(self, request: Request, body: bytes, request_id: str) -> Reply:
         try:
@@ -91,20 +98,6 @@ class LmiApp:
         if route == ("PUT", FAULTS_PATH):
             return await break_worker(self._registry, body)
         raise ResourceNotFound
-
-
-async def _read_body(request: Request) -> bytes | None:
-    """Return the request's body; None if it is larger than the server accepts (64 MiB)."""
-    if int(request.headers.get("content-length", "0")) > _LARGEST_BODY:
-        return None
-    parts = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > _LARGEST_BODY:
-            return None
-        parts.append(part)
-    return b"".join(parts)
 
 
 async def _refuse_body(send: Send) -> None:

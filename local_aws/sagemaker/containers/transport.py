@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # Well below the time after which a container closes an idle connection, so that none is closed during a request.
 _KEEP_S = 30.0
+# InvokeEndpoint's answer has 6,291,456 bytes at most (AWS API reference); nobody has seen what becomes of a longer one.
+# This bound only protects the memory of the front door.
+ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class ContainerTransport(httpx.AsyncBaseTransport):
@@ -36,7 +39,8 @@ class ContainerTransport(httpx.AsyncBaseTransport):
         Raises:
             httpx.ConnectError, httpx.ConnectTimeout: the container cannot be connected to.
             httpx.ReadTimeout: the container did not answer within the request's read time-out.
-            httpx.RemoteProtocolError: the connection ended before the answer did, or the answer is not HTTP.
+            httpx.RemoteProtocolError: the connection ended before the answer did, or the answer is not HTTP or has over
+                ANSWER_BYTES bytes.
         """
         limits = request.extensions.get("timeout", {})
         body = await request.aread()
@@ -68,6 +72,7 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[httpx.Response] | None = None
         self._head: h11.Response | None = None
         self._body: list[bytes] = []
+        self._size = 0
         self._idle_since = time.monotonic()
 
     @property
@@ -100,7 +105,7 @@ class _Connection(asyncio.Protocol):
         """Send a request in one write and wait for the whole answer."""
         assert self._transport is not None  # noqa: S101 - set before a caller gets this connection
         loop = asyncio.get_running_loop()
-        self._answer, self._head, self._body = loop.create_future(), None, []
+        self._answer, self._head, self._body, self._size = loop.create_future(), None, [], 0
         head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
         events = (head, h11.Data(data=body), h11.EndOfMessage())
         self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
@@ -136,13 +141,22 @@ class _Connection(asyncio.Protocol):
                     case h11.Response():
                         self._head = event
                     case h11.Data():
-                        self._body.append(bytes(event.data))
+                        self._add(bytes(event.data))
                     case h11.EndOfMessage():
                         self._finish()
                     case h11.ConnectionClosed():
                         break
         except h11.RemoteProtocolError as error:
             self._fail(httpx.RemoteProtocolError(str(error)))
+
+    def _add(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size <= ANSWER_BYTES:
+            self._body.append(data)
+            return
+        self._body.clear()
+        self._fail(httpx.RemoteProtocolError(f"the answer has over {ANSWER_BYTES} bytes"))
+        self.close()
 
     def _finish(self) -> None:
         if self._answer is not None and not self._answer.done() and self._head is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import page, tags_of
 from local_aws.sagemaker.control.models import check_container, check_model_data
+from local_aws.sagemaker.control.partitions import check_partition, check_same_partition
 from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.component_variant import ComponentPlan, ComponentVariant
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of, container_plan
@@ -68,8 +69,8 @@ def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
     return variant
 
 
-def check_specification(specification: Mapping[str, Any], instance_type: str) -> None:
-    """Check the rules for a component's Specification that botocore's model of the request does not have.
+def check_specification(specification: Mapping[str, Any], variant: VariantPlan) -> None:
+    """Check the rules for a component's Specification on a variant that botocore's model of the request does not have.
 
     Raises:
         ValidationException: a rule is broken, a requested feature is not emulated, or a copy of the component does
@@ -91,7 +92,8 @@ def check_specification(specification: Mapping[str, Any], instance_type: str) ->
     if (requirements := specification.get("ComputeResourceRequirements")) is None:
         raise ValidationException("ComputeResourceRequirements: an inference component must say what it needs")
     _check_requirements(requirements)
-    if not schedulable(instance_type).holds(Resources.required(requirements)):
+    check_partition(requirements, variant.partitions)
+    if not schedulable(variant.instance_type, variant.partitions).holds(Resources.required(requirements)):
         raise ValidationException(NO_ROOM)
 
 
@@ -198,6 +200,7 @@ class InferenceComponents:
             self._deployments.scale(component, copies)
         else:
             specification = _merged(component.definition, _specification(request))
+            check_same_partition(component.definition, specification)
             plan = await self._plan(component.name, specification, component.variant.plan)
             component.deployment = request.get("DeploymentConfig")
             self._deployments.update(component, specification, plan, copies)
@@ -259,7 +262,7 @@ class InferenceComponents:
         return component
 
     async def _plan(self, name: str, specification: dict[str, Any], variant: VariantPlan) -> ComponentPlan:
-        check_specification(specification, variant.instance_type)
+        check_specification(specification, variant)
         role = variant.role
         if (model_name := specification.get("ModelName")) is not None:
             model = self._models.get(model_name).definition

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
 from local_aws.sagemaker.control.models import check_role
+from local_aws.sagemaker.control.partitions import check_layouts
 from local_aws.sagemaker.errors import unsupported
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _UNSUPPORTED = (
     "ShadowProductionVariants",
 )
 _UNSUPPORTED_OF_VARIANT = (
-    "AcceleratorPartitionLayouts",
     "AcceleratorType",
     "CapacityReservationConfig",
     "CoreDumpConfig",
@@ -91,6 +91,7 @@ class EndpointConfigs:
         for member in ("InstanceType", "InitialInstanceCount"):
             if variant.get(member) is None:
                 raise ValidationException(f"{member} must be specified for production variant {name}")
+        check_layouts(variant)
         if variant.get("ModelName") is not None:
             self._models.get(variant["ModelName"])
             if variant.get("ManagedInstanceScaling"):

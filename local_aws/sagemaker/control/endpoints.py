@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import page, tags_of
+from local_aws.sagemaker.control.partitions import check_same_layouts
 from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.endpoint import Endpoint
 from local_aws.sagemaker.hosting.endpoint_snapshot import plan_of
@@ -158,6 +159,7 @@ class Endpoints:
                 f'Cannot update endpoint "{endpoint.arn}" from a configuration with models to one for inference '
                 "components, or back. Delete the endpoint and create it anew."
             )
+        check_same_layouts(endpoint, plans)
         kept = {plan.name for plan in plans}
         for component in self._state.components_of(endpoint):
             component.check_steady("update endpoint of")
@@ -208,6 +210,8 @@ def _described(variant: Variant) -> dict[str, Any]:
     if isinstance(variant, ModelVariant):
         image = variant.container.image
         described["DeployedImages"] = [{"SpecifiedImage": image, "ResolvedImage": image}]
+    if variant.plan.partitions:
+        described["AcceleratorPartitionLayouts"] = [{"AcceleratorPartitionTypes": list(variant.plan.partitions)}]
     if (scaling := variant.plan.scaling) is not None:
         described["ManagedInstanceScaling"] = {
             "Status": "ENABLED",

@@ -233,7 +233,8 @@ class ComponentVariant:
                 self.instances.remove(instance)
 
     def _new_instance(self) -> Instance:
-        return Instance(free=schedulable(self.plan.instance_type), idle_since=self._context.clock.now())
+        free = schedulable(self.plan.instance_type, self.plan.partitions)
+        return Instance(free=free, idle_since=self._context.clock.now())
 
     def _new_replica(self, plan: ComponentPlan, instance: Instance) -> Replica:
         placement = Placement(
@@ -242,5 +243,6 @@ class ComponentVariant:
             replica_id=f"{instance.instance_id}-{secrets.token_hex(4)}",
             component_name=plan.name,
         )
-        memory_mb = model_memory_mb(self.plan.instance_type, plan.resources.accelerators)
+        wanted = plan.resources
+        memory_mb = model_memory_mb(self.plan.instance_type, wanted.accelerators, wanted.partition)
         return Replica(placement, replace(plan.container, memory_mb=memory_mb), self._context.containers)

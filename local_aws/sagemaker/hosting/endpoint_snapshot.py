@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cohost.hardware.instances import INSTANCES
+from cohost.hardware.partitions import memory_mib_of
 from local_aws.kit.errors import ValidationException
 from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.model_cache.disk import S3Location
@@ -57,7 +58,7 @@ class VariantPlan:
 
     `container` runs on each of the variant's instances; None for a variant made of inference components. `scaling` is
     None if the number of instances is fixed. `role` is the ARN of the endpoint configuration's execution role, which
-    variants made of inference components need.
+    variants made of inference components need. `partitions` is the layout of each GPU; empty if GPUs are whole.
     """
 
     name: str
@@ -67,6 +68,7 @@ class VariantPlan:
     container: ContainerPlan | None
     scaling: ManagedScaling | None
     role: str | None
+    partitions: tuple[str, ...] = ()
 
 
 def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
@@ -101,15 +103,17 @@ def container_plan(
     )
 
 
-def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
+def model_memory_mb(instance_type: str, gpus: int | None = None, partition: str | None = None) -> int | None:
     """Return the memory that models may take, in MiB: the less of host and GPU memory, since DJL checks both.
 
-    `gpus` is the number of GPUs that the container gets, None for all of the instance. The memory of an unknown
-    instance type is None.
+    `gpus` is the number of GPUs that the container gets, None for all of the instance; `partition` is the GPU partition
+    that it gets instead. The memory of an unknown instance type is None.
     """
     if (instance := INSTANCES.get(instance_type)) is None:
         return None
     gpu = (instance.gpus if gpus is None else gpus) * instance.gpu_memory_mib
+    if partition is not None:
+        gpu = memory_mib_of(partition)
     return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
 
 
@@ -122,7 +126,13 @@ def _variant(variant: dict[str, Any], role: str | None, models: Collection[Resou
         container=None if variant.get("ModelName") is None else _container(variant, models),
         scaling=_scaling(variant),
         role=role,
+        partitions=_layout(variant),
     )
+
+
+def _layout(variant: dict[str, Any]) -> tuple[str, ...]:
+    layouts = variant.get("AcceleratorPartitionLayouts") or [{}]
+    return tuple(layouts[0].get("AcceleratorPartitionTypes") or ())
 
 
 def _container(variant: dict[str, Any], models: Collection[Resource]) -> ContainerPlan:

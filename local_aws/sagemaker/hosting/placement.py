@@ -7,6 +7,7 @@ more, as on SageMaker.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from cohost.hardware.instances import INSTANCES
 from local_aws.kit.account import component_log_group, log_group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 # SageMaker reserves part of an instance's memory for itself and does not document how much: of the 16 GiB of
@@ -32,49 +33,71 @@ NO_ROOM = (
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """An amount of accelerators (GPUs), CPU cores and memory in MiB, free or reserved on an instance."""
+    """An amount of accelerators (GPUs), CPU cores and memory in MiB, free or reserved on an instance.
+
+    `partitions` are the GPU partitions by type. An instance whose GPUs are partitioned has no accelerators, and a copy
+    that takes a partition takes no accelerator.
+    """
 
     accelerators: int
     cpu_cores: float
     memory_mib: int
+    partitions: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def required(cls, requirements: Mapping[str, Any]) -> Resources:
         """Read the needs of one copy (AWS API reference: InferenceComponentComputeResourceRequirements)."""
+        accelerators = int(requirements.get("NumberOfAcceleratorDevicesRequired", 0))
+        partition = requirements.get("AcceleratorPartitionType")
         return cls(
-            accelerators=int(requirements.get("NumberOfAcceleratorDevicesRequired", 0)),
+            accelerators=0 if partition else accelerators,
             cpu_cores=float(requirements.get("NumberOfCpuCoresRequired", 0)),
             memory_mib=requirements["MinMemoryRequiredInMb"],
+            partitions={partition: accelerators} if partition else {},
         )
+
+    @property
+    def partition(self) -> str | None:
+        """The type of the partition that a copy takes; None for a copy with whole accelerators."""
+        return next(iter(self.partitions), None)
 
     def __sub__(self, taken: Resources) -> Resources:
         """Return the free resources after a reservation."""
-        return Resources(
-            accelerators=self.accelerators - taken.accelerators,
-            cpu_cores=self.cpu_cores - taken.cpu_cores,
-            memory_mib=self.memory_mib - taken.memory_mib,
-        )
+        return self._changed(taken, -1)
 
     def __add__(self, freed: Resources) -> Resources:
         """Return the free resources after the end of a reservation."""
-        return Resources(
-            accelerators=self.accelerators + freed.accelerators,
-            cpu_cores=self.cpu_cores + freed.cpu_cores,
-            memory_mib=self.memory_mib + freed.memory_mib,
-        )
+        return self._changed(freed, 1)
 
     def holds(self, wanted: Resources) -> bool:
         """Return True if the wanted resources fit into these."""
         left = self - wanted
-        return left.accelerators >= 0 and left.cpu_cores >= 0 and left.memory_mib >= 0
+        return min(left.accelerators, left.cpu_cores, left.memory_mib, *left.partitions.values()) >= 0
+
+    def _changed(self, by: Resources, sign: int) -> Resources:
+        names = {*self.partitions, *by.partitions}
+        return Resources(
+            accelerators=self.accelerators + sign * by.accelerators,
+            cpu_cores=self.cpu_cores + sign * by.cpu_cores,
+            memory_mib=self.memory_mib + sign * by.memory_mib,
+            partitions={name: self.partitions.get(name, 0) + sign * by.partitions.get(name, 0) for name in names},
+        )
 
 
-def schedulable(instance_type: str) -> Resources:
-    """Return the resources that an empty instance has for copies; none for an unknown instance type."""
+def schedulable(instance_type: str, layout: Sequence[str] = ()) -> Resources:
+    """Return the resources that an empty instance has for copies; none for an unknown instance type.
+
+    `layout` is the list of partitions of each GPU, empty if GPUs are whole.
+    """
     if (instance := INSTANCES.get(instance_type)) is None:
         return Resources(accelerators=0, cpu_cores=0, memory_mib=0)
     memory = max(instance.memory_mib - _HELD_BACK_MIB, instance.memory_mib // _LEAST_SHARE)
-    return Resources(accelerators=instance.gpus, cpu_cores=instance.vcpus, memory_mib=memory)
+    return Resources(
+        accelerators=0 if layout else instance.gpus,
+        cpu_cores=instance.vcpus,
+        memory_mib=memory,
+        partitions={name: count * instance.gpus for name, count in Counter(layout).items()},
+    )
 
 
 def new_instance_id() -> str:

@@ -2,7 +2,8 @@
 
 An unpacked archive stays until the instance ends or the load of its model fails, so overwriting or deleting the object
 in S3 has no effect on instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
-Only plain files and folders are unpacked, and none outside the target folder.
+Only plain files and folders are unpacked, none outside the target folder, and not more than `cohost verify` accepts of
+an archive of that size: an instance has a disk of limited size, the machine of the emulation a shared one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,14 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError, ParamValidationError
 
+from cohost.archives.inventory import (
+    READ_AT_ONCE,
+    BoundedStream,
+    HostileArchiveError,
+    check_member_count,
+    check_unpacked_size,
+    unpacked_limit,
+)
 from local_aws.kit.errors import ValidationException
 from local_aws.sagemaker.errors import model_data_unavailable
 
@@ -52,28 +61,33 @@ class S3Location:
         return cls(bucket=match["bucket"], key=match["key"])
 
 
-_CHUNK_BYTES = 1024 * 1024
-
-
 class ArchiveError(Exception):
-    """An archive is not a gzip-compressed tar, is truncated, or has a member that must not be unpacked."""
+    """An archive is not a gzip-compressed tar, is truncated, or has a member or a size that must not be unpacked."""
 
 
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack a gzip-compressed tar into a new folder.
 
     Raises:
-        ArchiveError: the archive cannot be read to its end, or has a link, a device or a path outside the folder.
+        ArchiveError: the archive cannot be read to its end, unpacks to far more than a model's size, or has a link, a
+            device or a path outside the folder.
     """
     folder.mkdir(parents=True)
+    compressed, unpacked = archive.stat().st_size, 0
     try:
         with gzip.open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r:") as tar:
-                for member in tar:
+            bounded = BoundedStream(stream, unpacked_limit(compressed))
+            with tarfile.open(fileobj=bounded, mode="r:") as tar:  # type: ignore[call-overload]
+                for count, member in enumerate(iter(tar.next, None), start=1):
+                    unpacked += member.size
+                    check_member_count(count)
+                    check_unpacked_size(unpacked, compressed)
                     _unpack_member(tar, member, folder)
             # The tar ends before the gzip stream, and gzip compares the checksum only at the end of the stream.
-            while stream.read(_CHUNK_BYTES):
+            while bounded.read(READ_AT_ONCE):
                 pass
+    except HostileArchiveError as fault:
+        raise ArchiveError(fault.fault.message) from fault
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError) as fault:
         raise ArchiveError(str(fault) or type(fault).__name__) from fault
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as fault:
@@ -93,7 +107,7 @@ def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) 
         raise ArchiveError(f"{member.name!r} is a link or a special file; only plain files can be served")
     target.parent.mkdir(parents=True, exist_ok=True)
     with content, target.open("wb") as out:
-        shutil.copyfileobj(content, out)
+        shutil.copyfileobj(content, out, READ_AT_ONCE)
 
 
 class ModelDisk:

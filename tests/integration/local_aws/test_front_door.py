@@ -608,3 +608,51 @@ def test_bad_catalog_stops_the_command(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "modles" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+LARGE = os.urandom(9 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("requested", "start", "end"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=5-1000004", 5, 1_000_005),
+        ("bytes=9000000-", 9_000_000, len(LARGE)),
+        ("bytes=9000000-99999999", 9_000_000, len(LARGE)),
+        ("bytes=-3", len(LARGE) - 3, len(LARGE)),
+        (f"bytes=0-{len(LARGE) - 1}", 0, len(LARGE)),
+    ],
+)
+def test_a_range_of_a_large_object_is_answered_as_of_a_small_one(
+    door: FrontDoor, requested: str, start: int, end: int
+) -> None:
+    """Status, length and range are S3's; the pieces come from the file, not from a copy in memory."""
+    s3 = door.client("s3")
+    s3.create_bucket(Bucket="large")
+    s3.put_object(Bucket="large", Key="a b/ü", Body=LARGE, Metadata={"owner": "me"})
+    answer = s3.get_object(Bucket="large", Key="a b/ü", Range=requested)
+    assert answer["Body"].read() == LARGE[start:end]
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 206
+    assert answer["ContentRange"] == f"bytes {start}-{end - 1}/{len(LARGE)}"
+    assert (answer["ContentLength"], answer["Metadata"]) == (end - start, {"owner": "me"})
+
+
+def test_a_large_object_keeps_the_rest_of_its_answers(door: FrontDoor) -> None:
+    """Whole, conditional, beyond its end, and asked for something else than its bytes."""
+    s3 = door.client("s3")
+    s3.create_bucket(Bucket="large")
+    tag = s3.put_object(Bucket="large", Key="k", Body=LARGE, ContentType="x/y")["ETag"]
+    whole = s3.get_object(Bucket="large", Key="k", Range="bytes=5-1")
+    assert (whole["ResponseMetadata"]["HTTPStatusCode"], whole["ContentType"], whole["ETag"]) == (200, "x/y", tag)
+    assert whole["Body"].read() == LARGE
+    assert s3.get_object(Bucket="large", Key="k", ResponseContentType="a/b")["ContentType"] == "a/b"
+    for code, condition in (("304", {"IfNoneMatch": tag}), ("PreconditionFailed", {"IfMatch": '"other"'})):
+        with pytest.raises(ClientError) as refusal:
+            s3.get_object(Bucket="large", Key="k", **condition)
+        assert refusal.value.response["Error"]["Code"] == code
+    with pytest.raises(ClientError, match="InvalidRange"):
+        s3.get_object(Bucket="large", Key="k", Range=f"bytes={len(LARGE)}-")
+    assert s3.get_object_tagging(Bucket="large", Key="k")["TagSet"] == []
+    s3.copy_object(Bucket="large", Key="copy", CopySource="large/k")
+    assert s3.get_object(Bucket="large", Key="copy")["Body"].read() == LARGE

@@ -40,6 +40,16 @@ def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
         ("cpu-onnx: {precision: int4}", "value-not-allowed", "cpu-onnx.precision"),
         ("cpu_onx: {}", "key-unknown", "cpu_onx"),
         (
+            "inference-components: {partitions: {nli: mig-1g.10gb+me}}",
+            "value-not-allowed",
+            "inference-components.partitions.nli",
+        ),
+        (
+            "inference-components: {partitions: {nli: mig-1g.10gb, typo: mig-1g.10gb}}",
+            "model-not-in-catalog",
+            "inference-components.partitions.typo",
+        ),
+        (
             "inference-components: {min_instance_count: 3}",
             "bounds-crossed",
             "inference-components.max_instance_count",
@@ -52,3 +62,24 @@ def test_faults_name_their_place(tmp_path: Path, designs: str, code: str, field:
     file.write_text(f"{BASE}designs:\n  {designs}\n")
     with refused(code, f"designs.{field}", kind=CatalogError):
         load_catalog(file)
+
+
+def test_every_model_has_a_partition_or_none_has(tmp_path: Path) -> None:
+    """SageMaker refuses a component without one on an endpoint with partitions."""
+    file = tmp_path / "catalog.yaml"
+    other = "  mini: {model_id: org/mini, task: text-classification, required_memory_mb: 1024}\n"
+    file.write_text(f"{BASE}{other}designs: {{inference-components: {{partitions: {{nli: mig-1g.10gb}}}}}}\n")
+    with refused("partition-missing", "designs.inference-components.partitions", kind=CatalogError):
+        load_catalog(file)
+
+
+def test_the_order_of_the_catalog_is_not_the_order_of_the_layout(tmp_path: Path) -> None:
+    """SageMaker takes another order as another layout, which a living endpoint cannot get."""
+    file = tmp_path / "catalog.yaml"
+    other = "  mini: {model_id: org/mini, task: text-classification, required_memory_mb: 1024}\n"
+    for partitions in ("nli: mig-3g.40gb, mini: mig-1g.10gb", "mini: mig-1g.10gb, nli: mig-3g.40gb"):
+        file.write_text(f"{BASE}{other}designs: {{inference-components: {{partitions: {{{partitions}}}}}}}\n")
+        designs = load_catalog(file).catalog.designs
+        assert designs is not None
+        assert designs.inference_components is not None
+        assert designs.inference_components.layout == ["mig-1g.10gb", "mig-3g.40gb"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fakes.refusals import refused
 
-from cohost.archives import handlers
+from cohost.archives import handlers, inventory
 from cohost.archives.archive import content_digest, pack
 from cohost.archives.errors import ArtifactError
 from cohost.archives.handlers import wheel_reference
@@ -105,6 +105,17 @@ def test_files_that_are_no_wheels_or_too_large_are_refused(tmp_path: Path) -> No
     with refused("value-too-large", "models.nli.packages.0") as caught:
         load(tmp_path, "large-1.0-py3-none-any.whl")
     assert "large==1.0" in caught.value.fix
+
+
+def test_a_wheel_that_unpacks_to_far_more_than_it_is_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The container would unpack it until its disk is full."""
+    monkeypatch.setattr(inventory, "PLAIN_BYTES", 1024 * 1024)
+    with zipfile.ZipFile(write_wheel(tmp_path), "a", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("zeros", b"\0" * 4 * 1024 * 1024)
+    with refused("wheel-too-large-unpacked", "models.nli.packages.0"):
+        load(tmp_path, "tiny_kernel-1.2-py3-none-any.whl")
 
 
 def test_wheels_are_found_from_the_catalogs_folder(tmp_path: Path) -> None:

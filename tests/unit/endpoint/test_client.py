@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import tracemalloc
 from typing import Any
 
 import boto3
@@ -13,6 +14,7 @@ from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 from fakes.refusals import refused
 
+from cohost.endpoint import invocation_payloads
 from cohost.endpoint.client import CohostClient
 from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
 from cohost.endpoint.stack_outputs import Deployment
@@ -162,6 +164,20 @@ def test_body_over_the_service_s_limit_is_not_sent(harness: Harness) -> None:
     with refused("body-too-large", kind=InvocationError) as caught:
         harness.client.invoke("nli", "x" * MAX_BODY_BYTES)
     assert str(MAX_BODY_BYTES) in caught.value.allowed
+
+
+def test_an_answer_over_the_limit_is_not_read_to_its_end(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that answers without end does not fill the memory of the caller's program."""
+    monkeypatch.setattr(invocation_payloads, "MOST_ANSWER_BYTES", 100_000)
+    harness.answers([0] * 100_000)
+    tracemalloc.start()
+    try:
+        with refused("answer-too-large", "model nli", kind=InvocationError):
+            harness.client.invoke("nli", "a")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1024 * 1024
 
 
 def test_unknown_model_is_not_called(harness: Harness) -> None:

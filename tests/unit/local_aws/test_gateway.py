@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from cohost.deploy.local_aws import PAGES_SERVICE
-from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, refusal
+from local_aws.gateway import (
+    INVOCATION_BYTES,
+    OTHER_BYTES,
+    S3_BYTES,
+    CredentialScope,
+    Gateway,
+    ThisMachineOnly,
+    aws_error,
+    refusal,
+)
 from local_aws.kit.access_keys import AccessKey, AccessKeys
+from local_aws.kit.bodies import BodyMemory
 from local_aws.rights.judge import Judge
 from local_aws.signatures import MISMATCH, MISSING, UNKNOWN_KEY, NotSignedRight, Verifier
 from local_aws.testing.signing import signed_headers
@@ -45,12 +57,13 @@ def scope_of(path: str = "/", query: bytes = b"", headers: dict[str, str] | None
     }
 
 
-def call(app: Any, scope: Any) -> list[dict[str, Any]]:
-    """Return the messages that an app sends for one request."""
+def call(app: Any, scope: Any, *pieces: bytes) -> list[dict[str, Any]]:
+    """The messages that an app sends for one request with a body of these pieces."""
     sent: list[dict[str, Any]] = []
+    left = list(pieces or [b""])
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -60,8 +73,9 @@ def call(app: Any, scope: Any) -> list[dict[str, Any]]:
 
 
 def gateway(**apps: Any) -> Gateway:
-    """Return a front door that knows one access key."""
-    parts = {"services": {}, "pages": {}, "others": PlainTextResponse("others"), **apps}
+    """A front door that knows one key."""
+    memory = BodyMemory(total_bytes=1024, wait_s=0.0, most_requests=1)
+    parts = {"memory": memory, "services": {}, "pages": {}, "others": PlainTextResponse("others"), **apps}
     return Gateway(verifier=Verifier(AccessKeys(USER), "cohost local env"), judge=Judge(lambda _: None), **parts)
 
 
@@ -141,3 +155,67 @@ def test_refusal_of_a_web_page_reaches_nothing() -> None:
     assert sent[0]["status"] == 403
     assert b"asked" not in sent[1]["body"]
     assert call(ThisMachineOnly(PlainTextResponse("asked")), scope_of())[1]["body"] == b"asked"
+
+
+async def its_length(scope: Any, receive: Any, send: Any) -> None:
+    """Answer how many bytes a request's body has."""
+    await PlainTextResponse(str(len(await Request(scope, receive).body())))(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("service", "path", "limit", "form"),
+    [
+        ("s3", "/b/k", S3_BYTES, b"<Error><Code>EntityTooLarge</Code>"),
+        ("iam", "/", OTHER_BYTES, b"<Code>RequestEntityTooLarge</Code>"),
+        ("logs", "/", OTHER_BYTES, b'"__type": "RequestEntityTooLargeException"'),
+        ("lambda", "/2015-03-31/functions/f/invocations", INVOCATION_BYTES, b"for the InvokeFunction operation"),
+        ("sagemaker", "/endpoints/e/invocations", INVOCATION_BYTES, b"HTTP content length exceeded 6291456 bytes."),
+    ],
+)
+def test_a_body_over_its_services_limit_is_refused_in_the_services_form(
+    service: str, path: str, limit: int, form: bytes
+) -> None:
+    """Nothing behind the door sees the call, and the caller reads what it may send."""
+    kinds = {"iam": FORM, "logs": {"x-amz-target": "Logs.X"}, "sagemaker": JSON}
+    key = {"key_id": USER.key_id, "secret": USER.secret}
+    sent = signed_headers(key, "PUT", f"http://{HOST}{path}", service, headers=kinds.get(service))
+    scope = scope_of(path, headers={**sent, "content-length": str(limit + 1)}, method="PUT")
+    start, answer = call(gateway(others=its_length, services={}), scope, b"x")
+    assert start["status"] == (400 if service == "s3" else 413)
+    assert form in answer["body"]
+
+
+def test_a_body_reaches_its_service_whole_whether_it_was_signed_or_not() -> None:
+    """The signature of S3 does not cover the body, that of other services does."""
+    key, body = {"key_id": USER.key_id, "secret": USER.secret}, b"ab"
+    for service in ("s3", "iam"):
+        headers = signed_headers(key, "PUT", f"http://{HOST}/b/k", service, body=body)
+        scope = scope_of("/b/k", headers={**headers, "content-length": "2"}, method="PUT")
+        assert call(gateway(others=its_length), scope, b"a", b"b")[1]["body"] == b"2"
+
+
+def test_a_gzip_body_is_held_to_the_limit_by_what_it_unpacks_to() -> None:
+    """Metrics may come compressed; a small body must not stand for a huge one."""
+    key, body = {"key_id": USER.key_id, "secret": USER.secret}, gzip.compress(bytes(OTHER_BYTES + 1))
+    url, packed = f"http://{HOST}/", {"content-encoding": "gzip", "x-amz-target": "M.PutMetricData"}
+    headers = signed_headers(key, "PUT", url, "monitoring", body=body, headers=packed)
+    assert call(gateway(others=its_length), scope_of(headers=headers, method="PUT"), body)[0]["status"] == 413
+
+
+@pytest.mark.parametrize(
+    ("headers", "form"), [({}, b"<Error><Code>SlowDown</Code>"), (JSON, b'"__type": "ServiceUnavailable"')]
+)
+def test_a_request_beyond_the_most_at_once_is_told_to_come_again(headers: dict[str, str], form: bytes) -> None:
+    """SDKs repeat a 503 after a pause."""
+    door = gateway(memory=BodyMemory(total_bytes=1024, wait_s=0.0, most_requests=0))
+    start, answer = call(door, scope_of(headers=headers))
+    assert (start["status"], form in answer["body"]) == (503, True)
+
+
+def test_a_body_without_free_memory_is_told_to_come_again() -> None:
+    """The service's own code, so that its SDK repeats the call."""
+    key, body = {"key_id": USER.key_id, "secret": USER.secret}, bytes(2048)
+    headers = signed_headers(key, "PUT", f"http://{HOST}/b/k", "s3", body=body)
+    scope = scope_of("/b/k", headers={**headers, "content-length": "2048"}, method="PUT")
+    start, answer = call(gateway(), scope, body[:1024], body[1024:])
+    assert (start["status"], b"<Code>SlowDown</Code>" in answer["body"]) == (503, True)

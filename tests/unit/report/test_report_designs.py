@@ -18,7 +18,7 @@ from cohost import cli
 from cohost.errors import ReportError
 from cohost.report.comparison import COLUMNS, Comparison, write_comparison
 from cohost.report.page import Written, write_report
-from cohost.report.run import Machine, Mark, Model, Price, Run, save_run
+from cohost.report.run import RECORD_FILE, Machine, Mark, Model, Price, Run, save_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,6 +156,17 @@ def test_json_follows_its_own_schema(tmp_path: Path) -> None:
         "CPU and ONNX",
         "one component a model",
     ]
+
+
+def test_components_on_partitions_are_a_design_of_their_own(tmp_path: Path) -> None:
+    """The same topology on whole GPUs has another price and another speed."""
+    runs = three(tmp_path)
+    record_file = runs[-1] / RECORD_FILE
+    record = json.loads(record_file.read_text())
+    record["target"]["partitions"] = ["mig-1g.5gb", "mig-3g.20gb"]
+    record_file.write_text(json.dumps(record))
+    data = json.loads(write_comparison(runs, tmp_path / "out").json.read_text())
+    assert data["designs"][-1]["design"] == "one component a model on partitions of one card"
 
 
 def test_the_page_asks_nobody_and_every_plot_draws_something(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def run(*arguments: str) -> Result:
 def test_comparison_as_data() -> None:
     """The JSON of `cohost cost` has the catalog first, then the measured designs with their reported costs."""
     data = json.loads(run("cost", "--catalog", ENCODERS, "--region", "us-east-1", "--busy-hours", "8", "--json").stdout)
-    assert [round(design["per_million"], 2) for design in data["designs"]] == [3.76, 3.76, 20.48, 4.2, 3.76]
+    rates = [design["per_million"] and round(design["per_million"], 2) for design in data["designs"]]
+    assert rates == [3.76, 3.76, 20.48, None, 4.2, 3.76]
     assert data["designs"][0]["price"] == {"usd_per_hour": 1.408, "date": "2026-08-07", "source": "AWS Pricing API"}
 
 
@@ -42,6 +43,15 @@ def test_table_names_sources() -> None:
     assert "20.48" in result.stdout
     assert "104 items/s, measured 2026-08" in result.stdout
     assert "Not counted" in result.stdout
+
+
+def test_partitions_are_a_design_of_their_own_with_its_limits() -> None:
+    """Nobody has measured them, and their cards are not those of ml.g5; a price that is not known is no zero."""
+    result = run("cost", "--catalog", ENCODERS, "--region", "us-east-1")
+    (origin,) = [line for line in result.stdout.splitlines() if line.startswith("03 on partitions of one card: ")]
+    assert "1 x ml.p4d.24xlarge, never measured; only on cards with MIG" in origin
+    assert "not on ml.g5" in origin
+    assert origin.endswith("price: unknown")
 
 
 def test_markdown_for_a_pull_request() -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.template import s3_location, template_body
+from local_aws.cloudformation.template import (
+    BODY_LIMIT,
+    OBJECT_LIMIT_BYTES,
+    parse_template,
+    s3_location,
+    template_body,
+)
 from local_aws.kit.clients import Clients
 
 
@@ -36,3 +44,44 @@ def test_request_without_template_is_refused() -> None:
     """A request with neither a template body nor a template URL is rejected."""
     with faulted("ValidationError", 400, "Template"):
         template_body({}, Clients(lambda: ""), "us-east-1")
+
+
+def test_a_template_in_the_request_has_the_size_that_cloudformation_takes() -> None:
+    """A larger one has to come from S3, as on AWS."""
+    clients = Clients(lambda: "")
+    assert len(template_body({"TemplateBody": "x" * BODY_LIMIT}, clients, "us-east-1")) == BODY_LIMIT
+    with faulted("ValidationError", 400, "Member must have length less than or equal to 51200"):
+        template_body({"TemplateBody": "x" * (BODY_LIMIT + 1)}, clients, "us-east-1")
+
+
+class UnreadBody(io.BytesIO):
+    """A body that must not be read."""
+
+    def read(self, *_: int | None) -> bytes:
+        """Fail."""
+        raise AssertionError("read although it is too large")
+
+
+class OneObject:
+    """Clients of an S3 whose one object is larger than a template may be."""
+
+    def get(self, service: str, region: str) -> OneObject:
+        """Itself, as the client of S3."""
+        assert (service, region) == ("s3", "us-east-1")
+        return self
+
+    def get_object(self, **_: str) -> dict[str, object]:
+        """An object of one byte more than CloudFormation takes."""
+        return {"ContentLength": OBJECT_LIMIT_BYTES + 1, "Body": UnreadBody()}
+
+
+def test_a_template_in_s3_that_is_too_large_is_not_read() -> None:
+    """CloudFormation's text, before the bytes are fetched."""
+    with faulted("ValidationError", 400, "Template may not exceed 1000000 bytes in size."):
+        template_body({"TemplateURL": "https://s3.amazonaws.com/b/k"}, OneObject(), "us-east-1")  # type: ignore[arg-type]
+
+
+def test_a_template_with_aliases_is_refused() -> None:
+    """CloudFormation takes none, so a small template cannot stand for a huge one either."""
+    with faulted("ValidationError", 400, "YAML aliases are not allowed in CloudFormation templates"):
+        parse_template("Resources:\n  A: &a {Type: AWS::S3::Bucket}\n  B: *a\n")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local_aws.kit.clients import Clients
-from local_aws.lambda_functions.code import CodeStore
+from local_aws.lambda_functions import code
+from local_aws.lambda_functions.code import UNPACKED_LIMIT_BYTES, CodeStore
 from local_aws.lambda_functions.errors import CodeError
 from local_aws.lambda_functions.operations import function_name
 
@@ -86,13 +87,48 @@ def test_unsafe_member_is_refused(store: CodeStore, tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
+    ("given", "text"),
     [({"ZipFile": base64.b64encode(b"no zip").decode()}, "Code"), ({"ImageUri": "x"}, "S3Bucket")],
 )
-def test_other_code_is_refused(store: CodeStore, code: dict[str, str], text: str) -> None:
-    """Images and broken archives are rejected as code of a function."""
+def test_other_code_is_refused(store: CodeStore, given: dict[str, str], text: str) -> None:
+    """Images and broken archives do not run here."""
     with pytest.raises(CodeError, match=text):
-        store.unpack("r", code)
+        store.unpack("r", given)
+
+
+class StoredCode:
+    """Clients of an S3 whose one object has a stated length, and fails whoever reads it."""
+
+    def get(self, service: str, region: str) -> StoredCode:
+        """Itself, as the client of S3."""
+        assert (service, region) == ("s3", "r")
+        return self
+
+    def get_object(self, **_: str) -> dict[str, object]:
+        """An object of one byte more than Lambda takes."""
+        return {"ContentLength": UNPACKED_LIMIT_BYTES + 1, "Body": UnreadBody()}
+
+
+class UnreadBody(io.BytesIO):
+    """A body that must not be read."""
+
+    def read(self, *_: int | None) -> bytes:
+        """Fail."""
+        raise AssertionError("read although it is too large")
+
+
+def test_code_in_s3_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    """Lambda's limit holds before the bytes are fetched."""
+    store = CodeStore(tmp_path, StoredCode())  # type: ignore[arg-type]
+    with pytest.raises(CodeError, match=str(UNPACKED_LIMIT_BYTES)):
+        store.unpack("r", {"S3Bucket": "b", "S3Key": "k"})
+
+
+def test_code_of_too_many_files_is_refused(store: CodeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of countless empty files does not use up the disk's entries."""
+    monkeypatch.setattr(code, "MEMBERS", 2)
+    with pytest.raises(CodeError, match="3 files"):
+        store.unpack("r", zipped(a="", b="", c=""))
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,21 @@ def test_one_connection_serves_one_request_after_another() -> None:
     _run([OK] * 3, scenario)
 
 
+@pytest.mark.parametrize("framing", [b"Content-Length: 9", b"Transfer-Encoding: chunked"])
+def test_an_answer_over_the_limit_ends_the_connection(framing: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that answers without end does not fill the memory of the front door."""
+    monkeypatch.setattr(container_transport, "ANSWER_BYTES", 8)
+    body = b"9\r\n123456789\r\n0\r\n\r\n" if b"chunked" in framing else b"123456789"
+
+    async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
+        with pytest.raises(httpx.RemoteProtocolError, match="over 8 bytes"):
+            await client.get("/")
+        assert (await client.get("/")).content == b"hi"
+        assert len(peer.connections) == 2
+
+    _run([b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n" + body, OK], scenario)
+
+
 def test_requests_at_once_take_connections_of_their_own() -> None:
     """Simultaneous requests have separate connections, so none waits for the answer of another."""
 

@@ -30,3 +30,19 @@ def test_taking_and_giving_back_cancel_out() -> None:
     assert not instance.free.holds(Resources(accelerators=1, cpu_cores=0, memory_mib=128))
     instance.give_back(wanted, 5)
     assert (instance.free, instance.copies, instance.idle_since) == (free, 0, 5)
+
+
+def test_a_partition_is_taken_from_those_of_its_type() -> None:
+    """Each GPU has the layout once; an instance with partitions has no whole GPU, and a copy takes one partition."""
+    free = schedulable("ml.p4d.24xlarge", ["mig-1g.5gb", "mig-1g.5gb", "mig-3g.20gb"])
+    assert (free.accelerators, free.partitions) == (0, {"mig-1g.5gb": 16, "mig-3g.20gb": 8})
+    needs = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+    wanted = Resources.required({**needs, "AcceleratorPartitionType": "mig-3g.20gb"})
+    instance = Instance(free=free, idle_since=0)
+    for _ in range(8):
+        assert instance.free.holds(wanted)
+        instance.take(wanted)
+    assert not instance.free.holds(wanted)
+    assert instance.free.holds(Resources.required({**needs, "AcceleratorPartitionType": "mig-1g.5gb"}))
+    assert not free.holds(Resources.required(needs))
+    assert not schedulable("ml.p4d.24xlarge").holds(wanted)

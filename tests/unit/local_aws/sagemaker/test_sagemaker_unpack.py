@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cohost.archives import inventory
 from local_aws.sagemaker.model_cache.disk import ArchiveError, unpack
 
 if TYPE_CHECKING:
@@ -84,4 +86,52 @@ def test_a_file_where_a_folder_must_be_is_refused(tmp_path: Path) -> None:
     """A name that is a file and a folder at once is the archive's fault."""
     (tmp_path / "a.tar.gz").write_bytes(packed(info("a"), info("a/b")))
     with pytest.raises(ArchiveError, match="one name"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+MIB = 1024 * 1024
+
+
+def sized(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    """A tar member of so many zero bytes."""
+    member = info(name, kind)
+    member.size = size
+    return member
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME], ids=["file", "pax", "name"]
+)
+def test_an_archive_that_unpacks_to_far_more_than_a_model_is_refused(
+    tmp_path: Path, kind: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file fills neither the disk nor the memory, whether its bytes are a file's or those of a long header."""
+    monkeypatch.setattr(inventory, "PLAIN_BYTES", 4 * MIB)
+    monkeypatch.setattr(inventory, "RATIO", 1)
+    (tmp_path / "a.tar.gz").write_bytes(packed(sized("zeros", 64 * MIB, kind)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError):
+            unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MIB
+    assert sum(file.stat().st_size for file in (tmp_path / "out").rglob("*")) == 0
+
+
+def test_padding_behind_the_tar_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that gzip holds behind the tar's end count as well."""
+    monkeypatch.setattr(inventory, "PLAIN_BYTES", MIB)
+    monkeypatch.setattr(inventory, "RATIO", 1)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(gzip.decompress(packed(info("a"))) + b"\0" * 8 * MIB))
+    with pytest.raises(ArchiveError, match="far more"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+def test_an_archive_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of countless empty files does not use up the disk's entries."""
+    monkeypatch.setattr(inventory, "MEMBERS", 3)
+    (tmp_path / "a.tar.gz").write_bytes(packed(*(info(str(number)) for number in range(4))))
+    with pytest.raises(ArchiveError, match="entries"):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fakes.faults import faulted
 
+from cohost.archives import inventory
 from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.models.files import model_folder, name_from_url
 
@@ -89,6 +90,40 @@ def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
     cache.mkdir()
     with faulted("IOException", 500):
         model_folder(str(tmp_path / "m.tar.gz"), cache, _no_download)
+
+
+@pytest.mark.parametrize("name", ["m.tar.gz", "m.tgz", "m.tar", "m.zip"])
+def test_an_archive_that_unpacks_to_far_more_than_a_model_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file does not fill the user's disk: the limits of `cohost verify` hold here too."""
+    monkeypatch.setattr(inventory, "PLAIN_BYTES", 1024 * 1024)
+    monkeypatch.setattr(inventory, "RATIO", 0)
+    content = b"\0" * 4 * 1024 * 1024
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("zeros", content)
+    else:
+        _tar(tmp_path / name, {"zeros": content}, "w" if name.endswith(".tar") else "w:gz")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with faulted("IOException", 500, f"{name} cannot be unpacked: the archive unpacks to far more than a model's size"):
+        model_folder(str(tmp_path / name), cache, _no_download)
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m.tar.gz", "m.zip"])
+def test_an_archive_of_too_many_files_is_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of countless empty files does not use up the disk's entries."""
+    monkeypatch.setattr(inventory, "MEMBERS", 3)
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for number in range(4):
+                archive.writestr(str(number), "")
+    else:
+        _tar(tmp_path / name, {str(number): b"" for number in range(4)})
+    with faulted("IOException", 500):
+        model_folder(str(tmp_path / name), tmp_path, _no_download)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from fakes.faults import faulted
 from starlette.requests import Request
 
 from local_aws.lmi.errors import Fault, JsonSyntax, NullPointer, NumberFormat
+from local_aws.lmi.server import routes
 from local_aws.lmi.server.management import LoadRequest, read_load_request
 from local_aws.lmi.server.routes import LmiApp
 from local_aws.lmi.workers.metrics import ModelMetrics
 
 
-def _get(path: str, query: str = "") -> tuple[int, bytes]:
+def _get(path: str, query: str = "", *pieces: bytes) -> tuple[int, bytes]:
     pool = SimpleNamespace(metrics=ModelMetrics(), waiting=0, workers=[])
     registry: Any = SimpleNamespace(models={"m": SimpleNamespace(pool=pool, pids=[])})
     sent: list[Any] = []
@@ -30,8 +31,10 @@ def _get(path: str, query: str = "") -> tuple[int, bytes]:
         "headers": [],
     }
 
+    left = list(pieces or [b""])
+
     async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -54,6 +57,22 @@ def test_the_real_servers_route_tells_counters_when_it_is_asked_to(
     assert _get("/_cohost/metrics")[0] == 200
     assert _get("/_cohost/metrics", "x=1")[0] == 200
     assert _get("/_cohost/other")[0] == 404
+
+
+def test_a_body_over_the_real_servers_limit_is_refused_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """413 without a text (02v_tf590), also if the length becomes known only by reading."""
+    monkeypatch.setattr(routes, "_LARGEST_BODY", 3)
+    assert _get("/_cohost/metrics", "", b"ab", b"cd") == (413, b"")
+    assert _get("/_cohost/metrics", "", b"abcd") == (413, b"")
+    assert _get("/_cohost/metrics", "", b"ab", b"c")[0] == 200
+
+
+def test_a_body_without_free_memory_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The container's memory is bounded, however many callers send at once."""
+    monkeypatch.setattr(routes, "_BODIES_BYTES", 3)
+    monkeypatch.setattr(routes, "_BODIES_WAIT_S", 0.0)
+    status, body = _get("/models", "", b"ab", b"cd")
+    assert (status, b'"type": "ServiceUnavailableException"' in body) == (503, True)
 
 
 def _read(body: bytes = b"", query: str = "", content_type: str = "application/json") -> LoadRequest:
