@@ -160,8 +160,7 @@ class Client:
         try:
             self.hosted = await self._host.loaded(self)
         except Exception as error:  # noqa: BLE001 - the proxy reports any error of a load
-            memory = is_out_of_memory(error)
-            self._writer.write(pack({"op": "failed", "text": _text_of(error), "kind": _kind_of(error, memory=memory)}))
+            self._writer.write(pack({"op": "failed", "text": _text_of(error), "kind": _kind_of(error)}))
             with contextlib.suppress(ConnectionError):
                 await self._writer.drain()
 
@@ -339,8 +338,10 @@ class Host:
                     asyncio.get_running_loop().call_later(_FLUSH_S, self.end, LOST_DEVICE_CODE)
 
     async def _load(self, client: Client) -> Hosted:
+        loop = asyncio.get_running_loop()
+
         def load() -> tuple[Hosted, dict[str, Any]]:
-            hosted = self._new_hosted()
+            hosted = self._new_hosted(loop)
             try:
                 return hosted, hosted.load(client.properties).as_data()
             except BaseException:
@@ -352,7 +353,7 @@ class Host:
         client.loaded(facts, hosted)
         return hosted
 
-    def _new_hosted(self) -> Hosted:
+    def _new_hosted(self, loop: asyncio.AbstractEventLoop) -> Hosted:
         """Create a place for a model; the first one imports torch, in the thread that loads the model."""
         module = importlib.import_module(".cohost_hosted", __package__)
         if self._home is None:
@@ -360,6 +361,7 @@ class Host:
             self._home = module.Home(
                 self.end, self.journal.write, findings=findings, shared=self._settings.shared, last_resort=True
             )
+            self._home.watch(loop)
         hosted: Hosted = module.Hosted(self._home)
         return hosted
 
@@ -411,9 +413,11 @@ async def _in_thread(function: Callable[[], Result]) -> Result:
     return await future
 
 
-def _kind_of(error: Exception, *, memory: bool) -> str:
-    if memory:
+def _kind_of(error: Exception) -> str:
+    if is_out_of_memory(error):
         return "memory"
+    if is_lost_device(error):
+        return "lost"
     return "value" if isinstance(error, ValueError) else "other"
 
 

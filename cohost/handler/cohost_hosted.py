@@ -77,6 +77,17 @@ class Home:
         self.scheduler: Scheduler | None = None
         self.findings = findings or FindingsStore()
 
+    @property
+    def watched(self) -> list[Watched]:
+        """Return the passes and measurements that the device works on now."""
+        return [] if self.scheduler is None else self.scheduler.watched
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> Watchdog:
+        """Begin to watch the process, measurements of the first load included; return the watchdog."""
+        if self._watchdog is None:
+            self._watchdog = Watchdog(self, loop, self._end, _LOOP_LIMIT_S, self._turn, last_resort=self._last_resort)
+        return self._watchdog
+
     def prepare(self, options: Options) -> tuple[torch.device, int]:
         """Prepare the device for a model's load, and return it with the number of threads for a pass.
 
@@ -108,13 +119,8 @@ class Home:
 
     def add(self, hosted: Hosted, limit_s: float) -> None:
         """Begin to watch a model's passes; called in the event loop."""
-        assert self.scheduler is not None  # noqa: S101 - `prepare` has created it
         self._models.add(hosted)
-        if self._watchdog is None:
-            loop, scheduler = asyncio.get_running_loop(), self.scheduler
-            limit = max(limit_s, _LOOP_LIMIT_S) if self._shared else limit_s
-            self._watchdog = Watchdog(scheduler, loop, self._end, limit, self._turn, last_resort=self._last_resort)
-        self._watchdog.tighten(limit_s)
+        self.watch(asyncio.get_running_loop()).tighten(limit_s)
 
     def remove(self, hosted: Hosted) -> None:
         """Give the memory of a model that was dropped back to the device and to the system."""

@@ -53,11 +53,13 @@ from .cohost_frames import (
     short_address,
 )
 from .cohost_host import Journal, Settings
+from .cohost_memory import NoDeviceError
 from .cohost_restart import started_at
 from .cohost_tokenizer import Encoded
+from .cohost_watchdog import LOST_DEVICE_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .cohost_frames import Outcome, TokenSequence
     from .cohost_options import Options
@@ -73,12 +75,13 @@ _IDLE_S: Final = 30.0
 _START_S: Final = 60.0
 _LOCK_LOOK_S: Final = 0.02
 _MOST_WAITING: Final = 4096
-_MOST_DEATHS_IN_A_LOAD: Final = 2
+_MOST_DEATHS_IN_A_LOAD: Final = 3
+_MOST_HARD_FAILURES: Final = 3
 _MOST_DEATHS_OF_A_REQUEST: Final = 2
 _ERRORS: Final = {
     error.status: error for error in (BadInputError, TooLargeError, ModelError, BusyError, MemoryExhaustedError)
 }
-_KINDS: Final = {"value": ValueError, "memory": MemoryError}
+_KINDS: Final = {"value": ValueError, "memory": MemoryError, "lost": NoDeviceError}
 # Threads that wait for work give up their core, and the memory of a GPU grows in place; both are read when torch is
 # imported. Measured on two busy cores: with threads that spin, one text at a time ran at 9 items/s instead of 41.
 _ENVIRONMENT: Final = {"OMP_WAIT_POLICY": "PASSIVE", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
@@ -283,9 +286,13 @@ class Link:
     `load` is called in a thread, everything else in the event loop.
     """
 
-    def __init__(self, folder: Path, server: int | None = None) -> None:
-        """Prepare for the model whose files are in `folder`; `server` is the server's process, else the parent's."""
+    def __init__(self, folder: Path, server: int | None = None, end_process: Callable[[int], None] = os._exit) -> None:
+        """Prepare for the model whose files are in `folder`; `server` is the server's process, else the parent.
+
+        `end_process` ends this process with an exit code.
+        """
         self._folder = folder
+        self._end_process = end_process
         self._server = os.getppid() if server is None else server
         self._place: Place | None = None
         self._properties: dict[str, str] = {}
@@ -307,7 +314,7 @@ class Link:
         Raises:
             ValueError: the options are wrong or the model cannot be served.
             MemoryError: memory ran out.
-            EngineEndedError: the engine process ended twice while it loaded the model.
+            EngineEndedError: the engine process ended three times while it loaded the model.
             Exception: any other reason for which the model cannot be loaded.
         """
         self._properties = {name: str(value) for name, value in properties.items()}
@@ -450,7 +457,12 @@ class Link:
                 )
 
     async def _reopen(self) -> None:
-        """Load the model again, with growing pauses between failures; waiting calls get the reason of a failure."""
+        """Load the model again, with growing pauses between failures; waiting calls get the reason of a failure.
+
+        After three failures in a row that only another instance may cure (no GPU, ends of the engine process) this
+        process ends, too: the server restarts it `retry_threshold` times, and then SageMaker replaces the instance.
+        """
+        hard_failures = 0
         for pause_s in itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1])):
             self._hurried = any(not call.answer.done() for call in self._calls.values())
             try:
@@ -462,6 +474,7 @@ class Link:
                     f"{pause_s:g} s"
                 )
                 logger.warning("%s", self._failure)
+                hard_failures = hard_failures + 1 if isinstance(error, NoDeviceError | EngineEndedError) else 0
             else:
                 return
             for call in self._calls.values():
@@ -469,6 +482,8 @@ class Link:
                     call.answer.set_exception(BusyError(self._failure))
             await asyncio.sleep(pause_s)
             self._failure = None
+            if hard_failures >= _MOST_HARD_FAILURES:
+                self._end_process(LOST_DEVICE_CODE)
 
     def _opened(self, rank: Rank) -> tuple[tuple[socket.socket, dict[str, Any]], str]:
         """Load the model over a new connection; return that with the engine process's answer, and the tokenizer.
@@ -488,7 +503,7 @@ class Link:
                 head, body = receive(connection)
             except (ConnectionError, FrameError) as error:
                 logger.warning("the engine process ended while it loaded the model: %s", error)
-                if attempt > _MOST_DEATHS_IN_A_LOAD:
+                if attempt == _MOST_DEATHS_IN_A_LOAD:
                     problem = f"the engine process ended {attempt} times while it loaded the model"
                     raise EngineEndedError(problem) from None
                 continue

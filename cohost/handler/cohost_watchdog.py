@@ -2,7 +2,7 @@
 
 Nothing else would notice. DJL Serving 0.36.0 has no time limit for a call of an asynchronous model: the caller's
 connection is closed after 120 s without an answer, and the model counts as healthy all the time (recorded:
-`djl_lifecycle`, 27). The server notices the end of a process at once, and restarts the process `retry_threshold` times.
+`djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and start another one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOST_DEVICE_CODE: Final = 3
-"""The exit code, shown in DJL Serving's log, after the GPU or the thread that runs the model failed."""
+"""The exit code, shown in the container's log, after the GPU or a thread that runs models failed."""
 LONG_PASS_CODE: Final = 4
 """The exit code after a pass exceeded its time limit."""
 BLOCKED_LOOP_CODE: Final = 5
@@ -83,7 +83,7 @@ class Watched:
 
 
 class Watchable(Protocol):
-    """The part of `Scheduler` that the watchdog uses."""
+    """A process's passes, as the watchdog sees them."""
 
     @property
     def watched(self) -> list[Watched]:
