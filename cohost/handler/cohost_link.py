@@ -463,6 +463,8 @@ class Link:
                 head, body = receive(connection)
             except (ConnectionError, FrameError) as error:
                 logger.warning("the engine process ended while it loaded the model: %s", error)
+                if self._socket is not None:
+                    self._socket.close()
                 if attempt > _MOST_DEATHS_IN_A_LOAD:
                     raise EngineEndedError(f"the engine process ended {attempt} times while it loaded the model") from None
                 continue
