@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from handler_calls import Caller
 
 import cohost.handler
@@ -82,6 +84,41 @@ def _collected(services: list[Service]) -> None:
         for child in place._children if place else []:
             if place._shared:
                 child.kill()
+            child.wait(LIMIT_S)
+
+
+class SharedEngine:
+    """One engine process for many tests, each of which loads models of its own into it and unloads them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def served(self, given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]]) -> Any:
+        """Do as `handler_calls.served`, with the model in the engine process."""
+
+        async def run() -> Any:
+            link = Link(CODE, os.getpid())
+            service = Service(Output, link)
+            first = Input()
+            first.properties = {**given, "shared": "true"}
+            try:
+                await service.handle(first)
+                return await asyncio.wait_for(scenario(Caller(service)), LIMIT_S)
+            finally:
+                service.close()
+                await asyncio.sleep(0)
+                self._children += link._place._children if link._place else []
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cohost_link, "tempfile", SimpleNamespace(gettempdir=lambda: str(self._folder)))
+            patch.setenv("TMPDIR", str(self._folder))
+            return asyncio.run(run())
+
+    def close(self) -> None:
+        """End it."""
+        for child in self._children:
+            child.kill()
             child.wait(LIMIT_S)
 
 
