@@ -122,9 +122,7 @@ class SharedEngine:
             child.wait(LIMIT_S)
 
 
-def linked(
-    scenario: Callable[..., Awaitable[Any]], *models: dict[str, str], server: int, folder: Path = CODE
-) -> Any:
+def linked(scenario: Callable[..., Awaitable[Any]], *models: dict[str, str], server: int, folder: Path = CODE) -> Any:
     """Loads models in an engine process, lets a scenario call them, and unloads them."""
 
     async def run() -> Any:

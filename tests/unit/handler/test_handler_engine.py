@@ -394,9 +394,7 @@ def test_a_failing_pass_with_equal_sequences_is_halved_and_each_copy_is_answered
 
 
 @pytest.mark.parametrize(("age_s", "order"), [(0.0, [[0], [2], [1]]), (301.0, [[0], [1], [2]])])
-def test_a_bulk_request_waits_for_all_others_until_half_its_time_is_over(
-    age_s: float, order: list[list[int]]
-) -> None:
+def test_a_bulk_request_waits_for_all_others_until_half_its_time_is_over(age_s: float, order: list[list[int]]) -> None:
     """Then it counts as a usual one, and comes by its age."""
     forward = FakeForward()
 

@@ -91,7 +91,12 @@ def test_the_proxys_tokenizer_gives_what_transformers_gives(model: str, side: st
     texts += [Text(""), Text(" "), Text("", ""), Text("[SEP] </s> <mask> [MASK]"), Text("a\u0000b\u200d\ufeff")]
     singles = [one for one in texts if one.second is None]
     cuts = [(Cut(LONGEST_FIRST, length), texts) for length in (60, LIMIT)]
-    cuts += [(Cut(LONGEST_FIRST, facts.shortest), singles), (Cut(ONLY_FIRST, 9), singles), (Cut(ONLY_SECOND, 9), singles), (Cut(OFF, 10**9), texts)]
+    cuts += [
+        (Cut(LONGEST_FIRST, facts.shortest), singles),
+        (Cut(ONLY_FIRST, 9), singles),
+        (Cut(ONLY_SECOND, 9), singles),
+        (Cut(OFF, 10**9), texts),
+    ]
     cuts.append((Cut(LONGEST_FIRST, 100), texts[::-1]))
     for cut, some in cuts:
         for one, other in zip(ours.encode(some, cut), theirs.encode(some, cut), strict=True):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import sys
-import tempfile
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from engine_process import CODE, LIMIT_S, ended, engine_of, files, happens, kill, linked, server, until
 from handler_calls import MINILM, XLMR, properties
 
-from cohost.handler import cohost_host, cohost_link
+from cohost.handler import cohost_link
 from cohost.handler.cohost_errors import BusyError, ModelError
 from cohost.handler.cohost_frames import Level, TokenSequence
 from cohost.handler.cohost_host import Journal
@@ -33,8 +31,18 @@ if TYPE_CHECKING:
 
 GREAT = {"inputs": "the movie was great"}
 FACTS = {
-    **{"limit": 512, "shortest": 5, "rows": None, "segment_rows": None, "labels": [], "label2id": {}},
-    **{"problem_type": None, "dtype": "fp32", "device": "cpu", "padding": [0, 0], "segments": True, "side": "right"},
+    "limit": 512,
+    "shortest": 5,
+    "rows": None,
+    "segment_rows": None,
+    "labels": [],
+    "label2id": {},
+    "problem_type": None,
+    "dtype": "fp32",
+    "device": "cpu",
+    "padding": [0, 0],
+    "segments": True,
+    "side": "right",
     "plain": False,
 }
 
@@ -161,8 +169,6 @@ class Fake:
 
 
 def _ids(one: int) -> Any:
-    import numpy as np
-
     return np.asarray([one], np.int32)
 
 
@@ -276,7 +282,7 @@ def test_callers_hear_why_a_model_cannot_be_loaded_again_and_it_is_tried_again(
         kill(_process(fake))
         with pytest.raises(BusyError, match=r"cannot be loaded again \(MemoryError: no room\)"):
             await waiting
-        with pytest.raises(BusyError, match="the next attempt begins within 0.5 s"):
+        with pytest.raises(BusyError, match=r"the next attempt begins within 0\.5 s"):
             await fake.run(5)
         failing.unlink()
         await happens(lambda: fake.link.starts == 2)

@@ -377,7 +377,7 @@ def test_a_lost_device_ends_the_process() -> None:
         assert engine is not None
         engine._forward = BrokenForward()  # type: ignore[assignment] # a stand-in
         task = asyncio.create_task(call({"inputs": "a"}))
-        while not backend.ends:  # noqa: ASYNC110 - a thread appends to it
+        while not backend.ends:
             ended_first.append(not task.done())
             await asyncio.sleep(0.01)
         assert (await task).status == 503

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from test_handler_engine import FakeForward, busy, outputs, run, sequences
+from test_handler_engine import FakeForward, outputs, run, sequences
 from test_handler_watchdog import noted, watched
 
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError

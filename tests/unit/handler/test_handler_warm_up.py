@@ -66,9 +66,7 @@ def test_a_size_that_the_catalog_gives_is_kept() -> None:
 
 
 @pytest.mark.parametrize("warm_first", ["true", "false"])
-def test_memory_that_runs_out_before_ready_lowers_the_largest_pass(
-    warm_first: str
-) -> None:
+def test_memory_that_runs_out_before_ready_lowers_the_largest_pass(warm_first: str) -> None:
     """The model is served with what fits, and torch's cache is emptied before each smaller attempt."""
     forward = SimulatedForward(Card(0.003, 1_000_000, memory_tokens=5000), Clock())
     measured = warm(forward, warm_up=warm_first)
