@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cohost.handler.cohost_frames import Level
 from cohost.handler.cohost_hosted import Home, Hosted
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from cohost.handler.cohost_facts import Facts
-    from cohost.handler.cohost_frames import Outcome, TokenSequence
+    from cohost.handler.cohost_frames import Level, Outcome, TokenSequence
     from cohost.handler.cohost_options import Options
     from cohost.handler.cohost_request import Cut
     from cohost.handler.cohost_texts import Text

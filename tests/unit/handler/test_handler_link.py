@@ -251,9 +251,14 @@ def test_a_call_that_a_restart_cannot_serve_in_time_is_refused_at_once(fake: Fak
 
 @pytest.mark.process
 def test_a_model_that_cannot_load_says_why(fake: Fake) -> None:
-    """With the engine process's words, as the kind of error that it was."""
+    """With the engine process's words."""
     with pytest.raises(ValueError, match="dtype: fp16 is refused"):
         fake.serves(lambda: asyncio.sleep(0), refuse="dtype: fp16 is refused")
+
+
+@pytest.mark.process
+def test_a_model_for_which_memory_runs_out_says_so(fake: Fake) -> None:
+    """As an error of memory, which the server's load is answered with by a status of its own."""
     fake.now("failing")
     with pytest.raises(MemoryError, match="no room"):
         fake.serves(lambda: asyncio.sleep(0))
