@@ -9,7 +9,7 @@ A message has a head (a JSON object) and a body (bytes): two lengths of four byt
     cancel    {id}                            nobody waits for this request any more
     counters  {id}                            report the model's counters
 
-From the engine: loaded {card, client, journal} with the tokenizer as body, failed {text, memory}, done {id, shapes,
+From the engine: loaded {facts, client, journal} with the tokenizer as body, failed {text, kind}, done {id, shapes,
 batches, queue_s, forward_s} with the outputs as body (fp32), refused {id, status, text}, and told {id, value}.
 """
 

@@ -123,7 +123,9 @@ class Place:
         settings = self._settings()
         with contextlib.suppress(OSError):
             return _connected(settings)
-        with _locked(Path(settings.folder, f"{settings.name}.lock")):
+        # Nobody else starts the engine process of a model that is not shared.
+        lock = _locked(Path(settings.folder, f"{settings.name}.lock")) if self._shared else contextlib.nullcontext()
+        with lock:
             with contextlib.suppress(OSError):
                 return _connected(settings)
             _sweep(Path(settings.folder))
@@ -503,6 +505,8 @@ class Link:
                 head, body = receive(connection)
             except (ConnectionError, FrameError) as error:
                 logger.warning("the engine process ended while it loaded the model: %s", error)
+                if self._socket is not None:
+                    self._socket.close()
                 if attempt == _MOST_DEATHS_IN_A_LOAD:
                     problem = f"the engine process ended {attempt} times while it loaded the model"
                     raise EngineEndedError(problem) from None

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from engine_process import SharedEngine
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cohost.handler import cohost_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from cohost.handler.cohost_forward import Forward
@@ -33,6 +34,14 @@ def _torch_prepared() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import transformers.models.deberta_v2.modeling_deberta_v2  # noqa: F401 - only here is it quiet
+
+
+@pytest.fixture(scope="session")
+def shared_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedEngine]:
+    """One engine process for the session, which starts with the first model that a test loads into it."""
+    engine = SharedEngine(tmp_path_factory.mktemp("engine"))
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(autouse=True)

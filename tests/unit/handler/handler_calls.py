@@ -77,12 +77,18 @@ def reply(output: Output) -> Reply:
 
 
 class InProcess:
-    """A model in this process, in place of an engine process; `ends` are the exit codes that would have ended that."""
+    """A model in this process, in place of an engine process.
+
+    `ends` are the exit codes that would have ended that process, `levels` those of the requests, and `encoded` is the
+    number of requests whose texts came as texts.
+    """
 
     starts = 1
 
     def __init__(self) -> None:
         self.ends: list[int] = []
+        self.levels: list[Level] = []
+        self.encoded = 0
         self.home = Home(self.ends.append)
         self.hosted = Hosted(self.home)
 
@@ -99,11 +105,13 @@ class InProcess:
     async def run(self, sequences: Sequence[TokenSequence], *, level: Level, limit_s: float) -> Outcome:
         """Run a request."""
         del limit_s
+        self.levels.append(level)
         return await self.hosted.run(sequences, level=level)
 
     async def encode(self, texts: Sequence[Text], cut: Cut, limit_s: float) -> list[Encoded]:
         """Make sequences of texts."""
         del limit_s
+        self.encoded += 1
         return self.hosted.encode(texts, cut)
 
     async def summary(self, limit_s: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import cohost.handler
 
 SOURCE = Path(cohost.handler.__file__).parent
 SCRIPT = """
-import asyncio, importlib, json, os, sys
+import asyncio, importlib, json, re, sys
 sys.path.insert(0, {root!r})
 from local_aws.lmi import handler_api
 handler_api.install()
@@ -23,8 +23,6 @@ sys.path.remove({root!r})
 sys.path.insert(0, {folder!r})
 before = set(sys.modules)
 module = importlib.import_module("model")
-print("OMP_WAIT_POLICY", os.environ["OMP_WAIT_POLICY"])
-print("ALLOC_CONF", [os.environ.get(f"PYTORCH_{{name}}ALLOC_CONF") for name in ("", "CUDA_")])
 ours = [name for name in set(sys.modules) - before if name.partition(".")[0] in {{"cohost", "local_aws"}}]
 assert not ours, f"it needs this project: {{ours}}"
 
@@ -39,6 +37,13 @@ async def main():
     await module.handle(request({{"model_id": {model!r}, "model_dir": {folder!r}, "device_id": "-1"}}))
     output = await module.handle(request({{"Content-Type": "application/json"}}, {{"inputs": "the movie was great"}}))
     print(bytes(output.content.value_at(0)))
+    output = await module.handle(request({{"Content-Type": "application/json", "cohost-counters": "1"}}, {{}}))
+    process = re.search(rb'engine_pid":(\\d+)', bytes(output.content.value_at(0)))[1].decode()
+    with open(f"/proc/{{process}}/environ") as file:
+        environment = dict(entry.partition("=")[::2] for entry in file.read().split(chr(0)))
+    print("OMP_WAIT_POLICY", environment["OMP_WAIT_POLICY"])
+    print("ALLOC_CONF", [environment.get(f"PYTORCH_{{name}}ALLOC_CONF") for name in ("", "CUDA_")])
+    print("IN THIS PROCESS", sorted({{"torch", "transformers"}} & sys.modules.keys()))
 
 asyncio.run(main())
 """
@@ -51,12 +56,14 @@ asyncio.run(main())
     ids=["bare", "users"],
 )
 def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], allocator: str) -> None:
-    """The handler's copied files serve a model in a fresh interpreter without this project on the path.
+    """In a fresh interpreter, with nothing of this project on the path but the copied files.
 
-    A setting of the user's stays as it is.
+    The engine process has torch's settings, where those of the user's stay as they are, and ends with the proxy, which
+    has no torch.
     """
-    folder = tmp_path / "model"
+    folder, temporary = tmp_path / "model", tmp_path / "tmp"
     folder.mkdir()
+    temporary.mkdir()
     for file in SOURCE.glob("*.py"):
         if file.name != "__init__.py":
             shutil.copy(file, folder)
@@ -65,7 +72,7 @@ def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], al
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
-        env=environment | given,
+        env=environment | given | {"TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -75,6 +82,9 @@ def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], al
     assert "OMP_WAIT_POLICY PASSIVE" in done.stdout
     assert f"ALLOC_CONF {allocator}" in done.stdout
     assert '"label":"neutral"' in done.stdout
+    assert "IN THIS PROCESS []" in done.stdout
+    left = [path.name for path in temporary.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert left == []
 
 
 @pytest.mark.parametrize("file", sorted(SOURCE.glob("*.py")), ids=lambda file: file.name)

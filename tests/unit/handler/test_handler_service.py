@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, InProcess, properties, served
+from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, InProcess, properties, request, served
 from safetensors.torch import load_file, save_file
 
+from cohost.handler.cohost_errors import BadInputError
 from cohost.handler.cohost_forward import Forward, Pending
 from cohost.handler.cohost_frames import Level, TokenSequence
+from cohost.handler.cohost_service import _level_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 ZERO_SHOT = "zero-shot-classification"
 FEATURES = "feature-extraction"
 GREAT = "the movie was great"
+SAGEMAKER = "X_Amzn_SageMaker_Custom_Attributes"
 
 
 def replies(given: dict[str, str], *bodies: Any, **headers: str) -> list[Reply]:
@@ -311,6 +314,45 @@ def test_zero_shot_needs_a_label_that_says_entailment(tmp_path: Any) -> None:
     model = copied(MINILM, tmp_path, lambda config: config | labels)
     with pytest.raises(ValueError, match="has the labels a, b, c, and zero-shot-classification needs one that starts"):
         served(properties(model, ZERO_SHOT), _nothing)
+
+
+@pytest.mark.parametrize(
+    ("headers", "level"),
+    [
+        ({}, Level.USUAL),
+        ({"cohost_priority": "usual"}, Level.USUAL),
+        ({"cohost_priority": "bulk"}, Level.BULK),
+        ({"cohost_priority": " Bulk "}, Level.BULK),
+        ({SAGEMAKER: "trace=7; cohost-priority=bulk ;x"}, Level.BULK),
+        ({SAGEMAKER: "Cohost-Priority=usual", "cohost_priority": "bulk"}, Level.USUAL),
+        ({SAGEMAKER: "trace=7"}, Level.USUAL),
+        ({"cohost_priority": "alone"}, None),
+        ({"cohost_priority": ""}, None),
+        ({SAGEMAKER: "cohost-priority=high"}, None),
+        ({SAGEMAKER: "cohost-priority"}, None),
+    ],
+    ids=str,
+)
+def test_a_request_says_its_priority(headers: dict[str, str], level: Level | None) -> None:
+    """In a header of its own, or in the one that SageMaker hands on; anything but usual and bulk is refused by name."""
+    inputs = request({"inputs": "a"}, **headers)
+    if level is None:
+        with pytest.raises(BadInputError, match=r"^cohost-priority: got '.*'; allowed: usual or bulk"):
+            _level_of(inputs)
+    else:
+        assert _level_of(inputs) is level
+
+
+def test_the_priority_reaches_the_engine() -> None:
+    """A wrong one is answered with 400 and runs nothing."""
+    backend = InProcess()
+
+    async def scenario(call: Caller) -> list[int]:
+        priorities = ("bulk", "usual", "high")
+        return [(await call({"inputs": "a"}, cohost_priority=priority)).status for priority in priorities]
+
+    assert served(properties(MINILM), scenario, backend) == [200, 200, 400]
+    assert backend.levels == [Level.BULK, Level.USUAL]
 
 
 def test_counters_are_told_when_asked() -> None:
