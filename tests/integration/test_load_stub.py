@@ -282,7 +282,7 @@ def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable
     outcomes = set(done.result.samples["outcome"].tolist())
     assert outcomes == {Outcome.TIMED_OUT}
     assert done.marks >= {"no-answer"}
-    assert done.code == 1
+    assert done.code == 3
     assert float(latency_s(done.result.samples).max()) < 20
 
 
@@ -290,9 +290,30 @@ def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_p
     """When no model answers at all, nothing is measured, and the reason is said."""
     done = load(stub("--items", "3"), tmp_path / "run", "-u", "3", "--measure", "5")
 
-    assert done.code == 1
+    assert done.code == 3
     assert "the first call of stub failed: 200 with a wrong answer: 3 results for 1 texts" in done.output
     assert {mark.code for mark in done.result.record.marks} >= {"no-answer"}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "arguments", "has_result"),
+    [((), ("--warmup", "60", "--measure", "1"), True), (("--silent",), ("--timeout", "60"), False)],
+)
+def test_an_end_before_the_measurement_is_no_success(
+    behaviour: tuple[str, ...],
+    arguments: tuple[str, ...],
+    has_result: bool,  # noqa: FBT001 - a parameter of the test
+    stub: Callable[..., Target],
+    tmp_path: Path,
+) -> None:
+    """-t in the warm-up, or in the first call: the reason is said, the exit code is 3."""
+    done = load(stub(*behaviour), tmp_path / "run", "-u", "1", "-t", "2", *arguments)
+
+    assert done.code == 3
+    assert "no-answer: the run ended before its first" in done.output
+    assert (done.run is not None) == has_result
+    if has_result:
+        assert not done.result.record.valid
 
 
 def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Path) -> None:
