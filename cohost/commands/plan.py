@@ -143,7 +143,8 @@ def plan(
         bool, typer.Option("--fleet", help="Place all models on as few endpoints as fit, and compare types.")
     ] = False,
     loads: Annotated[
-        Path | None, typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas.")
+        Path | None,
+        typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, capacity, replicas."),
     ] = None,
     region: RegionOption = DEFAULT_REGION,
     as_json: JsonOption = False,

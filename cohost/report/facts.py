@@ -116,6 +116,12 @@ def _model(model: Model) -> str:
         parts.append(model.model_id)
     if model.handler:
         parts.append(f"handler {model.handler}")
+    settings = model.settings or {}
+    parts += [
+        f"{name} {settings[key]}"
+        for name, key in (("revision", "option.revision"), ("dtype", "option.dtype"), ("GPU workers", "gpu.maxWorkers"))
+        if key in settings
+    ]
     if model.tokens:
         least, most = model.tokens
         parts.append(f"{least} tokens a text" if least == most else f"{least} to {most} tokens a text")

@@ -96,12 +96,12 @@ def test_figures_of_the_service_can_be_given() -> None:
     assert found["results"][1]["instance_hours"] == pytest.approx(3 / 60)
 
 
-def test_a_rate_of_other_models_is_not_taken_silently() -> None:
-    """The measured rate is that of three models on one type."""
-    assert "measured with other models" not in run("--pattern", "idle").stderr
-    warned = run("--pattern", "idle", "--catalog", OFFLINE)
-    assert "measured with other models" in warned.stderr
-    assert "measured with" not in run("--pattern", "idle", "--catalog", OFFLINE, "--requests-per-second", "9").stderr
+@pytest.mark.parametrize("catalog", [ENCODERS, OFFLINE])
+def test_a_published_rate_is_not_taken_silently(catalog: str) -> None:
+    """The default rate was published by others, so it is no catalog's own, also not of the same three models."""
+    warned = run("--pattern", "idle", "--catalog", catalog)
+    assert "39 requests per second are published by others" in warned.stderr
+    assert "published" not in run("--pattern", "idle", "--catalog", catalog, "--requests-per-second", "9").stderr
 
 
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
