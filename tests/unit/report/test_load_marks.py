@@ -93,6 +93,16 @@ def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
     assert codes(run) == []
 
 
+@pytest.mark.parametrize(("latency_s", "marked"), [(0.8, False), (3.0, True)])
+def test_the_last_moments_are_a_tenth_of_a_step_at_most(latency_s: float, *, marked: bool) -> None:
+    """800 ms are excused in ten seconds, although 8 % were not answered in them; 3 s are an overload."""
+    samples = calls(0, 1, 0.02)
+    samples["done"] = samples["planned"] + latency_s
+    run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
+
+    assert codes(run) == (["rate-not-reached"] if marked else [])
+
+
 def test_a_run_without_an_answer_names_the_reason() -> None:
     """The first call's failure says most."""
     cold = (ColdCall(model="a", first_s=None, second_s=None, refused=0, failure="connection failed: refused"),)
