@@ -19,7 +19,8 @@ from cohost.forecast.pricing.running_hours import PUBLISHED_RATE, Service
 from cohost.forecast.simulation.compare import Callers, Comparison, marked, replay_all
 from cohost.forecast.simulation.page import as_data, notes, page, tables
 from cohost.forecast.simulation.rules import rules_of
-from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace, read_trace
+from cohost.forecast.simulation.trace_files import read_trace
+from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,9 @@ def _figure_option(name: str, what: str, least: float = 0) -> Any:
 
 
 def simulate(
-    trace: Annotated[Path | None, typer.Option("--trace", help="Requests as CSV or JSON lines.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Requests: CSV, JSON, CloudWatch's exports, ALB logs.")
+    ] = None,
     pattern: Annotated[Pattern | None, typer.Option("--pattern", help="Made-up traffic in place of a trace.")] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", help=f"Calls/s of a busy pattern (default {DEFAULT_RATE:g}).")

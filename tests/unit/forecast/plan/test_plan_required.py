@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,11 @@ import pytest
 import yaml
 from fakes.refusals import refused
 
+from cohost.catalog.models import ModelEntry
 from cohost.catalog.serving import properties_of
 from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError, PlanError
+from cohost.forecast.plan.memory import demand_of, derive
 from cohost.forecast.plan.profiles import load_profiles, profiles_path, write_profiles
 
 if TYPE_CHECKING:
@@ -111,3 +114,16 @@ def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[s
     write_profiles(path, encoder_profiles)
     assert load_profiles(path) == encoder_profiles
     assert path.read_text().startswith("# The sizes of the models")
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16, 64])
+def test_reserved_memory_holds_the_activations_and_the_allocators_slack(
+    batch: int, encoder_profiles: dict[str, Profile]
+) -> None:
+    """30 MiB and 15 % over the activations of each worker, rounded up to 128 MiB, by the documented formula."""
+    entry = ModelEntry(
+        model_id=MDEBERTA, task="text-classification", batch_size=batch, gpu={"minWorkers": 3, "maxWorkers": 3}
+    )
+    activations = demand_of("nli", entry, encoder_profiles[MDEBERTA], on_gpu=True).activation_mib
+    expected = math.ceil(3 * (1.15 * activations + 30) / 128) * 128
+    assert derive("nli", entry, encoder_profiles[MDEBERTA]).reserved_memory_mb == expected

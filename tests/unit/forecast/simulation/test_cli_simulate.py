@@ -104,6 +104,20 @@ def test_a_published_rate_is_not_taken_silently(catalog: str) -> None:
     assert "published" not in run("--pattern", "idle", "--catalog", catalog, "--requests-per-second", "9").stderr
 
 
+def test_less_than_a_day_is_not_extrapolated_without_a_mark(tmp_path: Path) -> None:
+    """Two calls in a minute are no month: the amounts have a mark that a note explains, and JSON says so."""
+    file = tmp_path / "calls.csv"
+    file.write_text("time\n2027-01-04T08:00:00Z\n2027-01-04T08:00:05Z\n", encoding="utf-8")
+    result = run("--trace", str(file))
+    assert "~33.79" in result.stdout
+    assert "~1027.84" in result.stdout
+    assert "2 calls in 1 minutes" in result.stdout
+    assert "~ marks amounts per day and month that repeat these minutes" in result.stdout.replace("\n", " ")
+    assert data("--trace", str(file))["trace"]["extrapolated"] is True
+    assert "~" not in run("--pattern", "idle", "--days", "1").stdout
+    assert data("--pattern", "idle", "--days", "1")["trace"]["extrapolated"] is False
+
+
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
     """Its calls, not a pattern's."""
     file = tmp_path / "calls.csv"
