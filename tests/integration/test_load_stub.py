@@ -247,6 +247,24 @@ def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path:
     within(TRIES, attempt)
 
 
+def test_a_healthy_open_load_is_valid(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """20 calls a second for three seconds against 5 ms: exit code 0, and no call that was not due is reported.
+
+    A machine that others use delays the generator, which marks its run; virtual time holds the rest
+    (tests/unit/load_tests/test_load_known_target.py).
+    """
+    target = stub("--delay-ms", "5")
+    done = load(target, tmp_path / "run", "--rate", "20", "--skip-cold", "--measure", "3")
+
+    (phase,) = done.result.record.phases
+    (step,) = summarise(done.result).steps
+    assert (done.result.samples["planned"] <= phase.ended + 0.5).all()
+    assert step.total.calls == target.counts()["calls"] + step.total.cut_off
+    busy = done.marks & {"generator-lag", "generator-cpu"}
+    assert done.marks == {"lengths-unknown", *busy}
+    assert done.code == (3 if busy else 0)
+
+
 def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: Path) -> None:
     """Every fifth call 503: a fifth failed, by its status, and no call was repeated in secret."""
     target = stub("--delay-ms", "5", "--fail-every", "5")

@@ -140,14 +140,12 @@ def design_of(catalog: Catalog, measured: Sequence[Design] = ()) -> Design:
 
 def _why_unknown(own: Setup, measured: Sequence[Design]) -> str:
     """Return the reason why no rate is the catalog's, and the way to measure one."""
-    runs = [(one, one.setup) for one in measured if one.setup is not None]
-    reasons = [f"{one.name} was measured with {_shown(differences(own, setup))}" for one, setup in runs]
+    found = [(one.name, differences(own, one.setup)) for one in measured if one.setup is not None]
+    reasons = [
+        f"the run {name!r} differs in {len(texts)} points, such as {', '.join(texts[:MOST_DIFFERENCES])}"
+        for name, texts in found
+    ]
     return "; ".join(["rate unknown: not measured with this catalog", *reasons, HOW_TO_MEASURE])
-
-
-def _shown(texts: Sequence[str]) -> str:
-    more = len(texts) - MOST_DIFFERENCES
-    return ", ".join(texts[:MOST_DIFFERENCES]) + (f" and {more} more differences" if more > 0 else "")
 
 
 def idle_tail_hours(scaling: Scaling | None) -> float:

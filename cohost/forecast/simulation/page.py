@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.forecast.pricing.price_list import money
+from cohost.forecast.pricing.running_hours import Service
 from cohost.forecast.simulation.outcome import QUANTILES
 from cohost.report import frame
 from cohost.report.charts import GREY, Axis, Chart
@@ -171,8 +172,22 @@ def notes(comparison: Comparison) -> Sequence[str]:
         f"{trace.name}: {trace.calls:,} calls in {length}.",
         f"{comparison.instance_type} in {comparison.region}: {cost}. A copy answers {rate}.",
         f"{starts}. The last copy is removed {tail}, its instance {seconds(service.instance_tail_s)} later.",
+        *_published(service),
         "An estimate, not a measurement: docs/scaling.md lists its simplifications.",
     )
+
+
+def _published(service: Service) -> Sequence[str]:
+    """Return a line on the figures of the service that nobody has stated for this catalog; none if all are stated."""
+    default = Service()
+    names = {
+        "calls/s": (service.requests_per_second, default.requests_per_second),
+        "latency": (service.service_s, default.service_s),
+        "waking": (service.wake_s, default.wake_s),
+        "end of an instance": (service.instance_tail_s, default.instance_tail_s),
+    }
+    taken = ", ".join(name for name, (used, published) in names.items() if used == published)
+    return [f"Published by others of ml.g5.xlarge, not measured with this catalog: {taken}."] if taken else []
 
 
 MOST_BINS: Final = 480

@@ -202,6 +202,7 @@ def test_a_slow_start_is_the_warm_ups(run: Callable[..., Done], warmup: str, fir
     assert line.latency_ms is not None
     assert line.latency_ms.most / 1000 == pytest.approx(first, abs=1e-6)
     assert percentiles(done)[0] == pytest.approx(FAST_S, abs=1e-6)
+    assert len(done.events) == line.calls, "Locust's own statistics have the measured calls only"
     kinds = [phase.kind for phase in done.result.record.phases]
     assert kinds == (["warm-up", "measured"] if warmup != "0" else ["measured"])
 

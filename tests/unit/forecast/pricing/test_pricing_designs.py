@@ -182,7 +182,7 @@ def test_a_load_test_of_another_setup_leaves_the_rate_unknown(
     catalog = load_catalog(ENCODERS).catalog
     design = design_of(catalog, read_reports(written(tmp_path / "r.json", measured_run(catalog, **changes))))
     assert design.items_per_second is None
-    assert f"mine was measured with {named}" in design.source
+    assert f"the run 'mine' differs in 1 points, such as {named}" in design.source
     assert "measure with `cohost bench`" in design.source
 
 

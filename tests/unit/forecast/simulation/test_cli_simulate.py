@@ -102,6 +102,19 @@ def test_a_published_rate_is_not_taken_silently(catalog: str) -> None:
     warned = run("--pattern", "idle", "--catalog", catalog)
     assert "39 requests per second are published by others" in warned.stderr
     assert "published" not in run("--pattern", "idle", "--catalog", catalog, "--requests-per-second", "9").stderr
+    told = "not measured with this catalog: calls/s, latency, waking, end of an instance."
+    assert told in warned.stdout.replace("\n", " ")
+    figures = (
+        "--requests-per-second",
+        "9",
+        "--service-ms",
+        "20",
+        "--wake-seconds",
+        "300",
+        "--instance-tail-minutes",
+        "5",
+    )
+    assert "Published" not in run("--pattern", "idle", *figures).stdout
 
 
 def test_less_than_a_day_is_not_extrapolated_without_a_mark(tmp_path: Path) -> None:
