@@ -230,3 +230,17 @@ def test_an_idle_time_as_long_as_trackings_own_is_right(tmp_path: Path, metric: 
     scaling = load_catalog(file).catalog.scaling
     assert scaling is not None
     assert scaling.idle_minutes == 15
+
+
+def test_an_entry_of_the_schedule_has_its_own_max(tmp_path: Path) -> None:
+    """Two to three copies by day are right although there is one at most otherwise, and an entry crosses its own."""
+    file = tmp_path / "catalog.yaml"
+    by_day = {"max": 1, "schedule": [{**_ENTRY, "min": 2, "max": 3}]}
+    file.write_text(yaml.safe_dump(content(ZERO, by_day), sort_keys=False))
+    scaling = load_catalog(file).catalog.scaling
+    assert scaling is not None
+    assert scaling.highest == 3
+
+    crossed = {"max": 5, "schedule": [{**_ENTRY, "min": 3, "max": 2}]}
+    faults = faults_of(file, ZERO, crossed)
+    assert [code for _, code, _ in faults] == ["bounds-crossed"]
