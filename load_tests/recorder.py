@@ -7,6 +7,7 @@ Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType head
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cohost.endpoint.copies import is_no_capacity
-from cohost.endpoint.invocation_payloads import count_results, is_worker_stopped
+from cohost.endpoint.invocation_payloads import as_results, is_worker_stopped
 from cohost.report.samples import SAMPLE, TICK, Outcome, Samples, merge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     Row = tuple[float, float, float, int, int, int, int, int, int]
     Tick = tuple[float, int, float, float, float]
 
@@ -51,18 +54,19 @@ class Verdict:
         return "" if self.outcome is Outcome.OK else self.outcome.counted_as(self.status)
 
 
-def judge(status: int, error_type: str, body: bytes, *, items: int, container: bool) -> Verdict:
+def judge(status: int, error_type: str, body: bytes, *, task: str, items: int, container: bool) -> Verdict:
     """Return the evaluation of the answer to a call.
 
     Args:
         status: the HTTP status.
         error_type: the header x-amzn-ErrorType; empty if the answer had none.
         body: the answer's bytes.
+        task: the model's task, which decides the form of a result.
         items: the number of texts in the call, which the answer must have results for.
         container: True if a container answered without SageMaker in front of it.
     """
     if status == HTTPStatus.OK:
-        fault = _fault_of(body, items)
+        fault = _fault_of(body, task, items)
         return Verdict(Outcome.OK if fault is None else Outcome.WRONG_ANSWER, status, fault or "")
     content = _object(body)
     detail = str(content.get("Message") or content.get("message") or body[:DETAIL_LENGTH].decode(errors="replace"))
@@ -83,21 +87,69 @@ def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:
     return _BY_ERROR_TYPE.get(kind, Outcome.MODEL_ERROR if container else Outcome.REFUSED)
 
 
-def _fault_of(body: bytes, items: int) -> str | None:
+def _fault_of(body: bytes, task: str, items: int) -> str | None:
     """Return the fault in the body of an answer with status 200; None if the body has one result per item."""
     if len(body) > LARGE_ANSWER_BYTES and body.startswith(b"[[[["):
         # One item of an embedding ends with three brackets, its inner lists with two or one.
         found = body.count(b"]]]") if body.endswith(b"]]]]") else 0
+        # NaN, null and texts have letters that numbers lack.
+        if body.translate(None, _NUMBERS_AND_LISTS):
+            return "an embedding with a value that is not a number"
         return None if found == items else f"{found} embeddings for {items} texts"
     try:
         content = json.loads(body, parse_constant=_refuse)
-    except ValueError:
+    except (ValueError, RecursionError):
         return f"not JSON: {body[:DETAIL_LENGTH].decode(errors='replace')}"
-    if not isinstance(content, list):
-        return f"not a list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
     # DJL's translators answer a call with one text without a list around the text's result.
-    found = count_results(content)
-    return None if found == items else f"{found} results for {items} texts"
+    results = as_results(content)
+    if not isinstance(results, list):
+        return f"not a list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
+    if len(results) != items:
+        return f"{len(results)} results for {items} texts"
+    is_result = _FORMS[task]
+    wrong = next((result for result in results if not is_result(result)), _NOTHING)
+    return None if wrong is _NOTHING else f"not a result of {task}: {json.dumps(wrong)[:DETAIL_LENGTH]}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_class(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("label"), str) and _is_number(value.get("score"))
+
+
+def _is_classification(value: object) -> bool:
+    """Return True for a label with its score, or with the parameter `top_k` a list of these."""
+    return _is_class(value) or (isinstance(value, list) and bool(value) and all(map(_is_class, value)))
+
+
+def _is_zero_shot(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    labels, scores = value.get("labels"), value.get("scores")
+    if not isinstance(labels, list) or not isinstance(scores, list) or not len(labels) == len(scores) > 0:
+        return False
+    return all(isinstance(label, str) for label in labels) and all(map(_is_number, scores))
+
+
+def _is_embedding(value: object, depth: int = 3) -> bool:
+    """Return True for a list of numbers, or for lists of such lists without an empty one, at most `depth` levels.
+
+    The server's own handler answers a text with 1 x tokens x numbers, a pooled answer has the numbers alone.
+    """
+    if not isinstance(value, list) or not value or depth == 0:
+        return False
+    return all(map(_is_number, value)) or all(_is_embedding(one, depth - 1) for one in value)
+
+
+_FORMS: dict[str, Callable[[object], bool]] = {
+    "text-classification": _is_classification,
+    "zero-shot-classification": _is_zero_shot,
+    "feature-extraction": _is_embedding,
+}
+_NUMBERS_AND_LISTS = b"0123456789.+-eE,[] \t\r\n"
+_NOTHING = object()
 
 
 def _refuse(constant: str) -> float:

@@ -83,7 +83,7 @@ class Session:
     def _wait_until(self, planned: float, phase: Phase) -> bool:
         """Sleep until a planned moment; return False if the phase ended before.
 
-        In this case `Stage.end` has returned the moment among those without a call.
+        In this case `Stage.end` has returned the moment among those without a call if it had passed.
         """
         phase.pending.append(planned)
         while (left := planned - now()) > 0 and phase.ends is None:
@@ -112,7 +112,7 @@ class Session:
             if exchange is None:  # Locust stopped the user of this call, so its latency is unknown
                 due = started if planned is None else planned
                 self._recorder.add((due, started, now(), phase, model, payload.items, 0, Outcome.UNFINISHED, self.rank))
-        verdict = self._judge(exchange, payload)
+        verdict = self._judge(exchange, payload, self.resolved.models[model].task)
         # In a closed load a call is due when it is sent: the time for its signature does not count.
         due = exchange.sent if planned is None else planned
         self._recorder.add(
@@ -125,11 +125,13 @@ class Session:
         for planned in moments:
             self._recorder.add((planned, NEVER, NEVER, phase, 0, 1, 0, Outcome.UNSENT, self.rank))
 
-    def _judge(self, exchange: Exchange, payload: Payload) -> Verdict:
+    def _judge(self, exchange: Exchange, payload: Payload, task: str) -> Verdict:
         if exchange.broken is not None:
             return Verdict(exchange.broken, 0, exchange.detail)
         container = self.resolved.container
-        return judge(exchange.status, exchange.error_type, exchange.body, items=payload.items, container=container)
+        return judge(
+            exchange.status, exchange.error_type, exchange.body, task=task, items=payload.items, container=container
+        )
 
     def _report(self, phase: Phase, model: int, exchange: Exchange, verdict: Verdict, planned: float | None) -> None:
         name = self.resolved.models[model].name

@@ -92,8 +92,9 @@ class Stage:
         phase, self.phase = self.phase, None
         if phase is None:
             return []
-        phase.ends = now()
-        return phase.pending + list(iter(phase.next_due, None))
+        ends = phase.ends = now()
+        # Users also wait for moments after the end, which were never due.
+        return [planned for planned in phase.pending if planned <= ends] + list(iter(phase.next_due, None))
 
     def wait(self, slot: int) -> Phase | None:
         """Return the phase in which the user with this number takes part; None if none begins within `WAIT_S`."""

@@ -17,6 +17,7 @@ from botocore.session import get_session
 
 from cohost.archives.archive import server_name
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
+from cohost.catalog.serving import settings_of
 from cohost.catalog_file import load_catalog
 from cohost.deploy.local_aws import is_local
 from cohost.endpoint.client import CohostClient
@@ -103,7 +104,10 @@ def _models(options: argparse.Namespace, weights: Mapping[str, float], catalog: 
                 allowed=", ".join(TASKS),
                 fix="name the task with --task, or the deployed catalog with --catalog",
             )
-        known = {"model_id": entry.model_id, "handler": entry.handler} if entry else {}
+        known: dict[str, Any] = {}
+        if catalog and entry:
+            settings = settings_of(entry, catalog.endpoint)
+            known = {"model_id": entry.model_id, "handler": entry.handler, "settings": settings}
         models.append(Model(name=name, task=task, weight=weight, **known))
         revisions.append(entry.revision if entry else None)
     return tuple(models), tuple(revisions)

@@ -28,6 +28,12 @@ CPU_LIMIT = 0.9
 LAG_FLOOR_S, LAG_SHARE = 0.002, 0.1
 """The generator's own mean delay may be this many seconds, or this share of the median latency if that is more."""
 
+NO_ANSWER = "no-answer"
+ENDED_EARLY = "; fix: a longer -t, or a shorter --warmup"
+
+MOST_FAILED = 0.01
+"""The share of failed calls of a step above which the run is invalid, unless the user has set a limit."""
+
 REACHED = 0.95
 """The share of the planned calls that must have been answered in an open load."""
 
@@ -45,8 +51,10 @@ def marks_of(run: Run, *, complete: bool, max_error_rate: float | None, p99_belo
     for index, phase in measured:
         samples = run.of_phase(index)
         found += [*_generator(run, phase, samples), *_reached(phase, samples)]
-    found += _nothing(run, measured)
-    found += _thresholds(run, measured, max_error_rate, p99_below)
+    found += _lengths(run)
+    found += _unanswered(run, measured)
+    found += _failures(run, measured, max_error_rate)
+    found += _slow(run, measured, p99_below)
     return found
 
 
@@ -88,22 +96,65 @@ def _reached(phase: Phase, samples: Samples) -> Iterator[Mark]:
         yield Mark(code="rate-not-reached", message=message, invalid=True)
 
 
-def _nothing(run: Run, measured: Sequence[tuple[int, Phase]]) -> Iterator[Mark]:
-    if not any(len(answered(run.of_phase(index))) for index, _ in measured):
-        reason = next((f": {call.model}: {call.failure}" for call in run.record.cold if call.failure), "")
-        yield Mark(code="no-answer", message=f"no measured call was answered{reason}", invalid=True)
+def _lengths(run: Run) -> Iterator[Mark]:
+    names = ", ".join(model.name for model in run.record.models if model.tokens is None)
+    if names:
+        message = (
+            f"the texts of {names} have an unknown number of tokens, because no tokenizer was found; fix: name a "
+            "folder of tokenizers with --hub, or the catalog with the models' ids with --catalog"
+        )
+        yield Mark(code="lengths-unknown", message=message, invalid=False)
 
 
-def _thresholds(
-    run: Run, measured: Sequence[tuple[int, Phase]], max_error_rate: float | None, p99_below: float | None
-) -> Iterator[Mark]:
+def _unanswered(run: Run, measured: Sequence[tuple[int, Phase]]) -> Iterator[Mark]:
+    """Yield a mark on the steps without an answered call, or on a run that ended before its first step."""
+    reason = next((f": {call.model}: {call.failure}" for call in run.record.cold if call.failure), "")
+    without = [phase.name for index, phase in measured if not len(answered(run.of_phase(index)))]
+    if not measured:
+        message = f"the run ended before its first measured step, so nothing was measured{reason or ENDED_EARLY}"
+        yield Mark(code=NO_ANSWER, message=message, invalid=True)
+    elif len(without) == len(measured):
+        yield Mark(code=NO_ANSWER, message=f"no measured call was answered{reason}", invalid=True)
+    else:
+        if without:
+            message = f"no call was answered in step {', '.join(without)}; fix: see the kinds of its failures"
+            yield Mark(code=NO_ANSWER, message=message, invalid=True)
+        for number, model in enumerate(run.record.models):
+            if not any(len(answered(run.of_phase(index, number))) for index, _ in measured):
+                message = f"no measured call of model {model.name} was answered; fix: see the kinds of its failures"
+                yield Mark(code=NO_ANSWER, message=message, invalid=True)
+
+
+def _failures(run: Run, measured: Sequence[tuple[int, Phase]], limit: float | None) -> Iterator[Mark]:
+    """Yield a mark on each step in which calls failed: `error-rate` above the user's limit, else `failures`.
+
+    Without a limit of the user, a step with more than `MOST_FAILED` is invalid, since its latencies are those of the
+    calls that succeeded only.
+    """
     for index, phase in measured:
         samples = run.of_phase(index)
+        bad = failed(samples)
         sent = samples[samples["outcome"] != Outcome.UNSENT]
-        rate = len(failed(samples)) / len(sent) if len(sent) else 0.0
-        if max_error_rate is not None and rate > max_error_rate:
-            message = f"step {phase.name}: {rate:.2%} of the calls failed; allowed: {max_error_rate:.2%}"
-            yield Mark(code="error-rate", message=message, invalid=False)
+        if not len(bad):
+            continue
+        rate = len(bad) / len(sent)
+        message = f"step {phase.name}: {rate:.2%} of the calls failed, most of them: {_most_frequent(bad)}"
+        if limit is not None and rate > limit:
+            yield Mark(code="error-rate", message=f"{message}; allowed: {limit:.2%}", invalid=False)
+        else:
+            invalid = limit is None and rate > MOST_FAILED
+            more = f"; allowed: {MOST_FAILED:.2%}, or the limit --max-error-rate" if invalid else ""
+            yield Mark(code="failures", message=f"{message}{more}", invalid=invalid)
+
+
+def _most_frequent(bad: Samples) -> str:
+    kinds, counts = np.unique(bad[["outcome", "status"]], return_counts=True)
+    outcome, status = kinds[counts.argmax()]
+    return Outcome(int(outcome)).counted_as(int(status))
+
+
+def _slow(run: Run, measured: Sequence[tuple[int, Phase]], p99_below: float | None) -> Iterator[Mark]:
+    for index, phase in measured:
         for number, model in enumerate(run.record.models):
             good = answered(run.of_phase(index, number))
             p99_ms = percentile(latency_s(good), 99) * 1000 if len(good) else 0.0

@@ -73,6 +73,11 @@ def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None, name: str
     return in_file_order({key: _text(value) for key, value in settings.items() if value is not None})
 
 
+def settings_of(entry: ModelEntry, endpoint: Endpoint) -> dict[str, str]:
+    """Return all that decides a model's speed: its serving.properties, its handler and its packages."""
+    return {**properties_of(entry, endpoint), "handler": entry.handler, "packages": ", ".join(entry.packages)}
+
+
 def pushed_revision(entry: ModelEntry) -> Revision | None:
     """Return the revision that `cohost weights push` uploads for a model; None for weights from another source."""
     if not entry.pushed or entry.revision is None:

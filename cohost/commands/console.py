@@ -31,9 +31,8 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 """The console of stderr: progress, warnings and errors."""
 
-EXIT_FAULT, EXIT_OVER_BUDGET, EXIT_INTERRUPTED = 1, 2, 130
-"""The exit codes in docs/commands.md. Code 3 there is set by the load test itself, and 2 is also Typer's code for wrong
-usage."""
+EXIT_FAULT, EXIT_OVER_BUDGET, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 3, 130
+"""The exit codes in docs/commands.md; 2 is also Typer's code for wrong usage, and the load test ends with 3 too."""
 
 _LOG_EVERY_S = 30.0
 _answer = {"json": False}

@@ -188,5 +188,5 @@ def _origin(one: DesignCost) -> str:
 def _as_data(one: DesignCost) -> dict[str, object]:
     data = asdict(one)
     price = one.price.model_dump(mode="json") if one.price else None
-    design = {key: value for key, value in data.pop("design").items() if key != "price"}
+    design = {key: value for key, value in data.pop("design").items() if key not in {"price", "setup"}}
     return {**design, **data, "price": price}

@@ -172,7 +172,7 @@ def plan(
     ] = False,
     loads: Annotated[
         Path | None,
-        typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas."),
+        typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, capacity, replicas."),
     ] = None,
     region: RegionOption = DEFAULT_REGION,
     as_json: JsonOption = False,

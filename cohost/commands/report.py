@@ -172,7 +172,11 @@ def _bench(arguments: list[str], folder: Path) -> NoReturn:
             "has no result of the load test",
             fix=f"correct the fault that the lines above or {folder / 'locust.log'} name",
         )
-    _show(_write([folder], folder / "report", metrics=True))
+    written = _write([folder], folder / "report", metrics=True)
+    _show(written)
+    if code == 0 and not all(summary.record.valid for summary in written.content.runs):
+        # CloudWatch had the metrics of the run's last minutes only after Locust had ended.
+        code = console.EXIT_INVALID
     raise typer.Exit(console.EXIT_INTERRUPTED if interrupted else code)
 
 

@@ -14,13 +14,13 @@ from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, 
 from cohost.commands.plan import RegionOption
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
 from cohost.errors import SimulationError
-from cohost.forecast.pricing.designs import is_measured
 from cohost.forecast.pricing.price_list import load_prices, price_note, today
-from cohost.forecast.pricing.running_hours import MEASURED_RATE, Service
+from cohost.forecast.pricing.running_hours import PUBLISHED_RATE, Service
 from cohost.forecast.simulation.compare import Callers, Comparison, marked, replay_all
 from cohost.forecast.simulation.page import as_data, notes, page, tables
 from cohost.forecast.simulation.rules import rules_of
-from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace, read_trace
+from cohost.forecast.simulation.trace_files import read_trace
+from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,10 @@ def _figure_option(name: str, what: str, least: float = 0) -> Any:
 
 
 def simulate(
-    trace: Annotated[Path | None, typer.Option("--trace", help="A file of requests as CSV or JSON lines.")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="A file of requests: CSV, JSON, CloudWatch's exports or ALB logs."),
+    ] = None,
     pattern: Annotated[
         Pattern | None, typer.Option("--pattern", help="Generate traffic of this pattern instead of reading --trace.")
     ] = None,
@@ -68,7 +71,7 @@ def simulate(
         str | None, _list_option("--idle-minutes", "Minutes without a call before scaling to zero")
     ] = None,
     requests_per_second: Annotated[
-        float | None, _figure_option("--requests-per-second", f"The most of one copy (default {MEASURED_RATE:g}).")
+        float | None, _figure_option("--requests-per-second", f"The most of one copy (default {PUBLISHED_RATE:g}).")
     ] = None,
     service_ms: Annotated[
         float | None, _figure_option("--service-ms", "Latency of a single caller (default 49.7).")
@@ -125,10 +128,11 @@ def simulate(
         callers=callers,
         region=region,
     )
-    if requests_per_second is None and not is_measured(loaded):
+    if requests_per_second is None:
         console.print_warning(
-            f"{MEASURED_RATE:g} requests per second were measured with other models or another instance type; fix: "
-            "measure your rate with cohost bench and pass it as --requests-per-second"
+            f"{PUBLISHED_RATE:g} requests per second are published by others (2026-08, three encoders on one "
+            "ml.g5.xlarge), not measured with this catalog; fix: measure your rate with cohost bench and pass it as "
+            "--requests-per-second"
         )
     _show(found, html=html, as_json=as_json)
 

@@ -192,11 +192,6 @@ def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> 
     return [classes[:most] if isinstance(most, int) else classes for classes in ranked]
 
 
-def count_results(content: list[Any]) -> int:
-    """Return the number of texts that an answer has results for."""
-    return 1 if _is_vector(content) or _are_classes(content) else len(content)
-
-
 def _is_vector(content: Any) -> bool:
     """Return True if a value is the embedding of one text.
 

@@ -51,7 +51,7 @@ LOW_SHARE: Final = 0.9
 DEFAULT_COOLDOWN_S: Final = 300
 """The cooldown in seconds of a policy that states none, for variants and components and for either kind of policy."""
 
-# In floating point, 0.3 times 10 can be slightly above 3, which must not round up to 4.
+# In floating point, 3 times 0.1 is slightly above 0.3, which must not need 4 units of 0.1.
 _NOISE: Final = 1e-9
 
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cohost.archives.errors import shown
 from cohost.catalog.yaml_source import read_plain_yaml
 from cohost.errors import PlanError
 from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
 from cohost.forecast.plan.workers import MIB, SERVER, gpu_worker, host_worker_mib, shared_engines
-from cohost.forecast.pricing.designs import ONE_ENDPOINT
 from cohost.forecast.pricing.price_list import HOURS_PER_MONTH
 from cohost.hardware.instances import INSTANCES
 from cohost.report.formats import usd_per_million
@@ -172,15 +171,21 @@ The rest allows for errors of the plan's estimates and for bursts of calls.
 class Load(BaseModel):
     """The load of one model: the items per second of all its callers together.
 
-    `capacity` is the rate, in items per second, that one endpoint reaches with this model alone. `replicas` is the
-    number of endpoints that serve the model.
+    `capacity` is the measured rate, in items per second, that one endpoint reaches with this model alone; a model with
+    a load needs it. `replicas` is the number of endpoints that serve the model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     items_per_second: float = Field(default=0.0, ge=0)
-    capacity: float = Field(default=float(ONE_ENDPOINT.items_per_second or 0), gt=0)
+    capacity: float | None = Field(default=None, gt=0)
     replicas: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _load_has_a_capacity(self) -> Load:
+        if self.items_per_second and self.capacity is None:
+            raise ValueError("items_per_second needs capacity: measure it with `cohost bench --models NAME`")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +193,7 @@ class FleetOption:
     """The placement of a catalog's models on endpoints of one instance type.
 
     `placements` has one bin per endpoint. `usd_per_hour` is the price of all of them, None if it is unknown.
+    `usd_per_million` is the cost of a million items at the stated loads; also None if no model has a load.
     """
 
     instance_type: str
@@ -230,7 +236,7 @@ class Fleet:
 
 
 def read_loads(path: Path) -> dict[str, Load]:
-    """Read a YAML file of loads by model name; items_per_second, capacity and replicas are each optional.
+    """Read a YAML file of loads by model name; capacity is needed beside items_per_second, replicas is optional.
 
     Raises:
         PlanError: the file cannot be read or a value is out of range.
@@ -306,12 +312,12 @@ def _place(
     items = [_item(demand, loads.get(demand.name, Load()), instance) for demand in demands]
     placements = pack(items, _capacity(instance, demands, catalog.endpoint.engines_per_device))
     price = prices.find(region, instance_type)
-    rate = ONE_ENDPOINT.items_per_second if instance_type == ONE_ENDPOINT.instance_type else None
+    hour = None if price is None else price.usd_per_hour * len(placements)
     return FleetOption(
         instance_type=instance_type,
         placements=tuple(placements),
-        usd_per_hour=None if price is None else price.usd_per_hour * len(placements),
-        usd_per_million=usd_per_million(None if price is None else price.usd_per_hour, rate),
+        usd_per_hour=hour,
+        usd_per_million=usd_per_million(hour, sum(load.items_per_second for load in loads.values())),
     )
 
 
@@ -320,7 +326,7 @@ def _item(demand: Demand, load: Load, instance: Instance) -> Item:
     on_gpu = instance.gpus > 0
     gpu = gpu_worker(demand).peak * demand.workers if on_gpu else 0.0
     host = host_worker_mib(demand, on_gpu=on_gpu) * max(instance.gpus, 1)
-    busy = load.items_per_second / load.capacity / load.replicas
+    busy = load.items_per_second / load.capacity / load.replicas if load.capacity else 0.0
     return Item(name=demand.name, sizes=(gpu, host * demand.workers, busy), replicas=load.replicas)
 
 

@@ -15,6 +15,7 @@ from cohost.report.formats import Table, markdown_notes, markdown_table, moment
 from cohost.report.markdown import LATENCY_COLUMNS, RATE_COLUMNS, headline_rows
 from cohost.report.page import HEADLINE, Report, Written, write_files
 from cohost.report.plots import design_plots_of
+from cohost.report.reloads import judged_again
 from cohost.report.run import RECORD_FILE, Record, load_run, read_result
 from cohost.report.summary import TABLE_BATCH, Headline, RunSummary, summarise
 from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
@@ -80,7 +81,8 @@ def _read(path: Path) -> list[RunSummary]:
     """Return the summaries of a path's runs: of a run's folder with raw samples, or of a report.json."""
     if path.is_dir() or path.name == RECORD_FILE:
         run = load_run(path)
-        return [summarise(run, metrics_of(run, None))]
+        metrics = metrics_of(run, None)
+        return [summarise(judged_again(run, metrics), metrics)]
     fix = "name one, or write the report again with `cohost report`"
     return list(read_result(path, Report, "a run's folder, or a report.json of this version", fix).runs)
 
@@ -106,7 +108,7 @@ def _incomplete(summaries: Sequence[RunSummary]) -> Iterator[Note]:
         label = summary.record.label
         if not summary.headlines or summary.headlines[0].items_per_s_at_8 is None:
             yield "warning", f"{label}: no step at batch {TABLE_BATCH}; run the standard protocol, `cohost bench`"
-        if few := few_calls(summary):
+        for few in few_calls(summary):
             yield "note", f"{label}: {few}"
         if failed := sum(step.total.failed for step in summary.steps):
             yield "warning", f"{label}: {failed} calls failed; see its own report"

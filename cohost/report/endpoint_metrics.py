@@ -41,6 +41,7 @@ _OF_ALL = (
 _OF_MULTI_MODEL_ENDPOINTS = (
     (_INVOCATION, "ModelLoadingWaitTime", "ms", 1e-3),
     (_INVOCATION, "ModelCacheHit", "share", 1.0),
+    (_INVOCATION, "ModelUnloadingTime", "ms", 1e-3),
     (_INSTANCE, "LoadedModelCount", "models", 1.0),
 )
 

@@ -49,8 +49,7 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
         notes.append(("note", "the emulator answered: the numbers are this machine's, not those of AWS"))
-    if few := few_calls(summary):
-        notes.append(("warning", f"{few} (--measure)"))
+    notes += [("warning", text) for text in few_calls(summary)]
     rough = {head.model for head in summary.headlines if head.latency_ms and head.latency_ms.p99_is_rough}
     if rough:
         names = ", ".join(head.model for head in summary.headlines if head.model in rough)
@@ -58,10 +57,14 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
     return notes
 
 
-def few_calls(summary: RunSummary) -> str | None:
-    """Return a sentence on the steps that are too short for conclusions; None if every step is long enough."""
-    few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
-    return f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer" if few else None
+def few_calls(summary: RunSummary) -> list[str]:
+    """Return a sentence each on the steps without an answer, and on those that are too short for conclusions."""
+    none = [step.name for step in summary.steps if not step.total.answered]
+    few = [step.name for step in summary.steps if 0 < step.total.answered < FEW_CALLS]
+    found = [f"no call was answered in {', '.join(none)}, so there are no numbers of it"] if none else []
+    if few:
+        found.append(f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer (--measure)")
+    return found
 
 
 def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
@@ -113,6 +116,12 @@ def _model(model: Model) -> str:
         parts.append(model.model_id)
     if model.handler:
         parts.append(f"handler {model.handler}")
+    settings = model.settings or {}
+    parts += [
+        f"{name} {settings[key]}"
+        for name, key in (("revision", "option.revision"), ("dtype", "option.dtype"), ("GPU workers", "gpu.maxWorkers"))
+        if key in settings
+    ]
     if model.tokens:
         least, most = model.tokens
         parts.append(f"{least} tokens a text" if least == most else f"{least} to {most} tokens a text")

@@ -107,7 +107,7 @@ def _line(step: Step, line: Line, record: RunRecord) -> tuple[str, ...]:
         line.model,
         *counts,
         *shown,
-        short(line.calls_per_s),
+        short(line.calls_per_s) if line.answered else NONE,
         rate,
         _cost(line.usd_per_million, line.items_per_s, record),
     )

@@ -12,6 +12,7 @@ from cohost.report.endpoint_metrics import metrics_of
 from cohost.report.formats import Table, moment
 from cohost.report.markdown import HEADLINE_COLUMNS, headline_rows, markdown, tables_of
 from cohost.report.plots import latencies, plots_of
+from cohost.report.reloads import judged_again
 from cohost.report.run import Record, load_run
 from cohost.report.summary import RunSummary, summarise
 
@@ -83,8 +84,10 @@ def write_report(results: Sequence[Path], out: Path, session: Any | None = None)
     Raises:
         ReportError: a run cannot be read, or the folder cannot be written to.
     """
-    runs = [load_run(path) for path in results]
-    summaries = [summarise(run, metrics_of(run, session)) for run in runs]
+    read = [load_run(path) for path in results]
+    metrics = [metrics_of(run, session) for run in read]
+    runs = [judged_again(run, found) for run, found in zip(read, metrics, strict=True)]
+    summaries = [summarise(run, found) for run, found in zip(runs, metrics, strict=True)]
     rows = [row for summary in summaries for row in headline_rows(summary)]
     report = Report(runs=tuple(summaries))
     page = _page(runs, summaries, rows)

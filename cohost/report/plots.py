@@ -125,11 +125,12 @@ def _batches(summary: RunSummary) -> Plot:
         rates = [step.models[index].own_rate for step in steps]
         tips = [f"{model.name}, {step.batch} a call: {short(r)} items/s" for step, r in zip(steps, rates, strict=True)]
         series[model.name] = list(zip(rates, tips, strict=True))
-    totals = [step.total.items_per_s for step in steps]
+    mix = [(at + 0.5, step.total.items_per_s) for at, step in enumerate(steps) if step.total.items_per_s is not None]
+    totals = [rate for _, rate in mix]
     titles = ("texts a call", "items a second")
     chart = Chart.of_bars([str(step.batch) for step in steps], series, titles, others=totals)
     if len(series) > 1:
-        chart.line([index + 0.5 for index in range(len(steps))], totals, GREY, "the mix", dashed=True)
+        chart.line([at for at, _ in mix], totals, GREY, "the mix", dashed=True)
     what = f"{callers} {'caller' if callers == 1 else 'callers'}. Bars: each model by the time of its own calls."
     return Plot("Batch size", what, chart)
 
@@ -254,11 +255,17 @@ def _rate(head: Headline) -> tuple[float | None, str]:
     return head.items_per_s_at_8, f"{short(head.items_per_s_at_8)} items/s{more}"
 
 
+def _rates(summary: RunSummary) -> list[tuple[Step, float]]:
+    """Return the steps with the fewest callers in which a call was answered, and their items per second."""
+    found = ((step, step.total.items_per_s) for step in _batch_steps(summary))
+    return [(step, rate) for step, rate in found if rate is not None]
+
+
 def _by_batch(summaries: Sequence[RunSummary]) -> Chart | None:
     """Draw items per second over texts per call, from each run's steps with the fewest callers."""
     lines = [
-        [(s.batch, s.total.items_per_s, f"{short(s.total.items_per_s)} items/s at {s.batch} a call") for s in steps]
-        for steps in map(_batch_steps, summaries)
+        [(step.batch, rate, f"{short(rate)} items/s at {step.batch} a call") for step, rate in _rates(summary)]
+        for summary in summaries
     ]
     return _lines(summaries, lines, "texts a call", "items a second")
 

@@ -63,12 +63,17 @@ class ColdCall(Record):
 
 
 class Model(Record):
-    """One model that a run called. `tokens` has the fewest and the most tokens of a text; None: not counted."""
+    """One model that a run called. `tokens` has the fewest and the most tokens of a text; None: not counted.
+
+    `settings` are the model's serving.properties, handler and packages in the catalog that the load test was given;
+    None if the catalog lacks the model.
+    """
 
     name: str
     task: str
     model_id: str | None = None
     handler: str | None = None
+    settings: dict[str, str] | None = None
     weight: float = 1.0
     tokens: tuple[int, int] | None = None
 

@@ -40,9 +40,10 @@ class Line(Record):
     """The numbers of one model, or of all models together, in one step.
 
     `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` counts the items answered
-    within the step. `items_per_s_alone` is the rate that as many callers would get from this model if they called no
-    other model, by the time that this model's calls took; None in an open load. `usd_per_million` is the price per
-    million items at the rate of this model alone, or of all models; None if the price is not known.
+    within the step, None if there was none. `items_per_s_alone` is the rate that as many callers would get from this
+    model if they called no other model, by the time that this model's calls took; None in an open load.
+    `usd_per_million` is the price per million items at the rate of this model alone, or of all models; None if the
+    price is not known.
     """
 
     model: str
@@ -53,13 +54,13 @@ class Line(Record):
     failures: dict[str, int]
     latency_ms: Distribution | None
     calls_per_s: float
-    items_per_s: float
+    items_per_s: float | None
     items_per_s_interval: Interval | None
     items_per_s_alone: float | None
     usd_per_million: float | None
 
     @property
-    def own_rate(self) -> float:
+    def own_rate(self) -> float | None:
         """Return the items per second of the model alone if they are known, else its items per second in the mix."""
         return self.items_per_s if self.items_per_s_alone is None else self.items_per_s_alone
 
@@ -151,7 +152,7 @@ def _steps(run: Run) -> Iterator[Step]:
 def _line(run: Run, index: int, model: int | None) -> Line:
     phase, samples = run.record.phases[index], run.of_phase(index, model)
     good, bad, in_time = answered(samples), failed(samples), run.answered_in(phase, model)
-    rate = float(in_time["items"].sum()) / phase.seconds
+    rate = float(in_time["items"].sum()) / phase.seconds if len(in_time) else None
     spent = float(service_s(good).sum())
     alone = None if phase.rate is not None or not spent else phase.concurrency * float(good["items"].sum()) / spent
     price = None if run.record.price is None else run.record.price.usd_per_hour
@@ -165,7 +166,9 @@ def _line(run: Run, index: int, model: int | None) -> Line:
         latency_ms=distribution(latency_s(good)),
         calls_per_s=len(in_time) / phase.seconds,
         items_per_s=rate,
-        items_per_s_interval=rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
+        items_per_s_interval=None
+        if rate is None
+        else rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
         items_per_s_alone=alone,
         usd_per_million=usd_per_million(price, rate if model is None or alone is None else alone),
     )
@@ -197,7 +200,7 @@ def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline
     )
 
 
-def _rate(step: Step, name: str) -> float:
+def _rate(step: Step, name: str) -> float | None:
     line = _line_of(step, name)
     return line.items_per_s if name == ALL_MODELS else line.own_rate
 

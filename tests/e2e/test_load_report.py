@@ -76,7 +76,7 @@ def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: B
     The plots of a comparison of two such results are drawn too, at the width of a desk and of a phone.
     """
     command = [sys.executable, "-m", "cohost", "bench", "--short", "--host", stub, "--models", "nli=2,other"]
-    command += ["--task", "text-classification", "--price", "1.408", "--out", str(tmp_path / "run")]
+    command += ["--task", "text-classification", "--mixed-lengths", "--price", "1.408", "--out", str(tmp_path / "run")]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment())
 

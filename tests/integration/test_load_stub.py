@@ -247,6 +247,24 @@ def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path:
     within(TRIES, attempt)
 
 
+def test_a_healthy_open_load_is_valid(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """20 calls a second for three seconds against 5 ms: exit code 0, and no call that was not due is reported.
+
+    A machine that others use delays the generator, which marks its run; virtual time holds the rest
+    (tests/unit/load_tests/test_load_known_target.py).
+    """
+    target = stub("--delay-ms", "5")
+    done = load(target, tmp_path / "run", "--rate", "20", "--skip-cold", "--measure", "3")
+
+    (phase,) = done.result.record.phases
+    (step,) = summarise(done.result).steps
+    assert (done.result.samples["planned"] <= phase.ended + 0.5).all()
+    assert step.total.calls == target.counts()["calls"] + step.total.cut_off
+    busy = done.marks & {"generator-lag", "generator-cpu"}
+    assert done.marks == {"lengths-unknown", *busy}
+    assert done.code == (3 if busy else 0)
+
+
 def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: Path) -> None:
     """A target that fails every fifth call gives a fifth of failed calls, and no call is repeated."""
     target = stub("--delay-ms", "5", "--fail-every", "5")
@@ -282,7 +300,7 @@ def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable
     outcomes = set(done.result.samples["outcome"].tolist())
     assert outcomes == {Outcome.TIMED_OUT}
     assert done.marks >= {"no-answer"}
-    assert done.code == 1
+    assert done.code == 3
     assert float(latency_s(done.result.samples).max()) < 20
 
 
@@ -290,9 +308,30 @@ def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_p
     """A load test ends without a measurement and with the reason if no model answers the first calls."""
     done = load(stub("--items", "3"), tmp_path / "run", "-u", "3", "--measure", "5")
 
-    assert done.code == 1
+    assert done.code == 3
     assert "the first call of stub failed: 200 with a wrong answer: 3 results for 1 texts" in done.output
     assert {mark.code for mark in done.result.record.marks} >= {"no-answer"}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "arguments", "has_result"),
+    [((), ("--warmup", "60", "--measure", "1"), True), (("--silent",), ("--timeout", "60"), False)],
+)
+def test_an_end_before_the_measurement_is_no_success(
+    behaviour: tuple[str, ...],
+    arguments: tuple[str, ...],
+    has_result: bool,  # noqa: FBT001 - a parameter of the test
+    stub: Callable[..., Target],
+    tmp_path: Path,
+) -> None:
+    """-t in the warm-up, or in the first call: the reason is said, the exit code is 3."""
+    done = load(stub(*behaviour), tmp_path / "run", "-u", "1", "-t", "2", *arguments)
+
+    assert done.code == 3
+    assert "no-answer: the run ended before its first" in done.output
+    assert (done.run is not None) == has_result
+    if has_result:
+        assert not done.result.record.valid
 
 
 def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Path) -> None:

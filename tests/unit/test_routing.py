@@ -174,6 +174,16 @@ def test_attributes_that_cannot_be_sent_are_told(attributes: str, code: str) -> 
         component_route("nli").arguments(attributes)
 
 
+def test_attributes_may_have_1024_characters_with_the_routes() -> None:
+    """SageMaker's limit itself is allowed on either topology, one character more is refused."""
+    own = len(";model_name=nli")
+    assert len(route("nli").arguments("x" * 1024)["CustomAttributes"]) == 1024
+    assert len(component_route("nli").arguments("x" * (1024 - own))["CustomAttributes"]) == 1024
+    for found, length in ((route("nli"), 1025), (component_route("nli"), 1025 - own)):
+        with refused("attributes-too-long", "custom_attributes", kind=RoutingError):
+            found.arguments("x" * length)
+
+
 def test_archive_named_by_its_content_comes_from_the_outputs() -> None:
     """The TargetModel of the CPU design is read from the stack's outputs."""
     found = find_route(

@@ -30,7 +30,8 @@ TRACKED_BY_DEFAULT: Final[Mapping[str, Mapping[str, Any]]] = {
 
 AWS recommends InvocationsPerInstance for multi-model endpoints (SageMaker developer guide: multi-model endpoint auto
 scaling policies), and no source has values of the metric `concurrency` for them. 1000 calls a minute are less than half
-of the 39 calls a second that an ml.g5.xlarge answered with three encoders; half is AWS's initial safety factor.
+of the 39 calls a second that an ml.g5.xlarge answered with three encoders, as others published; half is AWS's initial
+safety factor.
 """
 
 _MOST: Final = 1000

@@ -71,9 +71,10 @@ SERVER: Final = HostFigures(
 )
 """The host figures of the real LMI container.
 
-A GPU worker and the router were measured on an endpoint (about 1.2 GB and 213 MB). The CPU worker's figure was measured
-on a process that has imported torch 2.11 and transformers 5.9. A proxy process with numpy and tokenizers had 37 MiB
-resident on a real DJL Serving 0.36.0, 21 of them its own share. The figure of system and agents is assumed.
+The figures of a GPU worker and the router (about 1.2 GB and 213 MB) were published by others, of an earlier system. The
+CPU worker's figure was measured on a process that has imported torch 2.11 and transformers 5.9. A proxy process with
+numpy and tokenizers had 37 MiB resident on a real DJL Serving 0.36.0, 21 of them its own share. The figure of system
+and agents is assumed.
 """
 
 EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, proxy_mib=40.0, router_mib=52.0, system_mib=0.0)

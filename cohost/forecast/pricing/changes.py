@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.catalog.serving import instance_bounds, instances_for
 from cohost.endpoint.stack_outputs import describe_stack, outputs_of
 from cohost.errors import MissingStackError
-from cohost.forecast.pricing.designs import design_of
+from cohost.forecast.pricing.designs import design_of, named_reports
 from cohost.forecast.pricing.price_list import HOURS_PER_MONTH, money
 from cohost.forecast.pricing.running_hours import Service
 from cohost.report.formats import UNKNOWN, usd_per_million
@@ -43,16 +43,20 @@ class CostLine:
 def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str, CostLine]:
     """Return the cost outputs of a catalog's stack by name; a cost without a known price has the value "unknown".
 
-    An endpoint that scales to zero has one more output: the cost of its deploy, since a deploy always starts a copy.
+    The cost per million items is unknown without a load test of the same catalog (`named_reports`). An endpoint that
+    scales to zero has one more output: the cost of its deploy, since a deploy always starts a copy.
+
+    Raises:
+        PriceError: a report that COHOST_REPORTS names cannot be read.
     """
-    endpoint, design = catalog.endpoint, design_of(catalog)
+    endpoint, design = catalog.endpoint, design_of(catalog, named_reports())
     price = prices.find(region, endpoint.instance_type)
     usd = None if price is None else price.usd_per_hour
     least, most = instance_bounds(catalog)
     origin = f"{endpoint.instance_type} in {region}: {price or 'no price known'}"
     bounds = f"{least} x {origin}" if least == most else f"{least} to {most} x {origin}"
+    rate = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
     used = "730 hours, called or not" if least else "730 hours, from never called to all the time"
-    per_second = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
     started = instances_for(endpoint.copy_count, endpoint.instance_type)
     hours = START_HOURS + design.idle_tail_hours
     lines = {
@@ -60,12 +64,15 @@ def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str,
         PER_MONTH: _line(usd, (least * HOURS_PER_MONTH, most * HOURS_PER_MONTH), f"{used}; {bounds}"),
         PER_MILLION: CostLine(
             value=money(usd_per_million(usd, design.items_per_second)),
-            description=f"at full load, {per_second}{design.source}; {origin}",
+            description=f"at full load, {rate}{design.source}; {origin}",
         ),
     }
     if not least:
         # The first copies start and, if no call comes, idle until they are removed.
-        what = f"new or changed models run {started} for {hours * 60:.0f} minutes without calls; {origin}"
+        what = (
+            f"new or changed models run {started} for {hours * 60:.0f} minutes without calls, by times published by "
+            f"others; {origin}"
+        )
         lines[FIRST_DEPLOY] = _line(usd, (started * hours, started * hours), what)
     return lines
 

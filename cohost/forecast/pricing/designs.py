@@ -1,58 +1,73 @@
-"""Designs, which are ways to serve the encoders, with their measured rates and costs per million items.
+"""Designs, which are ways to serve the encoders, with their rates and costs per million items.
 
-Rates are items per second at batch 8 with the three multilingual encoders, texts of 512 tokens, us-east-1, 2026-08. The
-CPU design's instance type was not recorded; its price follows from its measured cost and rate: 4.20 USD per million
-items x 27 items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give for
-ml.c5.2xlarge (8 vCPUs). The design on GPU partitions is the exception: nobody has measured it, and its instance type
-is the one of AWS's own example, with eight cards.
+The rates of `DESIGNS` were published by others: items per second at batch 8, measured in 2026-08 in us-east-1 on an
+earlier system, with three multilingual encoders and texts of 512 tokens. Revisions, dtype, workers and image were not
+published, and two of the three model ids are inferred, so these rates are never a catalog's own. The CPU design's
+instance type was not published; its price follows from its published cost and rate: 4.20 USD per million items x 27
+items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give for ml.c5.2xlarge (8
+vCPUs).
+
+The design on GPU partitions has no rate, because nobody has measured it; its instance type is the one of AWS's own
+example, with eight cards.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.catalog.serving import instance_bounds
 from cohost.errors import PriceError
+from cohost.forecast.pricing.measured import (
+    HOW_TO_MEASURE,
+    MOST_DIFFERENCES,
+    differences,
+    recorded_lengths,
+    recorded_setup,
+    setup_of,
+)
 from cohost.forecast.pricing.price_list import DAYS_PER_MONTH, HOURS_PER_MONTH, Price
-from cohost.forecast.pricing.running_hours import MEASURED_INSTANCE_TAIL_S, Service
+from cohost.forecast.pricing.running_hours import PUBLISHED_INSTANCE_TAIL_S, Service
 from cohost.report.formats import usd_per_million
-from cohost.routing import MULTI_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from cohost.catalog.models import Catalog
     from cohost.catalog.sections.scaling import Scaling
+    from cohost.forecast.pricing.measured import Setup
     from cohost.forecast.pricing.price_list import PriceList
 
 
-MEASURED: Final = "2026-08"
+PUBLISHED: Final = "published by others (2026-08, an earlier system, three encoders, batch 8, 512 tokens)"
 HOURS_PER_DAY: Final = 24.0
 
-INSTANCE_TAIL_HOURS: Final = MEASURED_INSTANCE_TAIL_S / 3600
+INSTANCE_TAIL_HOURS: Final = PUBLISHED_INSTANCE_TAIL_S / 3600
 SCALE_IN_TAIL_HOURS: Final = Service().tail_s("concurrency") / 3600 + INSTANCE_TAIL_HOURS
 """Hours that an endpoint is billed after its last call: until its last copy is removed and the instance is gone."""
 
-CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the measured cost and rate")
+CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the published cost and rate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
     """A design: instances of one type, and the items per second of one instance (None if not measured).
 
-    `price`, if set, replaces the price list, for a design whose instance type is not known. With `scales_to_zero` a day
-    is billed for its busy hours and for `idle_tail_hours` after them.
+    `source` says by whom and when the rate was measured, and with what. `setup` is what a run of this system's load
+    test was measured with; None for other rates. `price`, if set, replaces the price list, for a design whose instance
+    type is not known. With `scales_to_zero` a day is billed for its busy hours and for `idle_tail_hours` after them.
     """
 
     name: str
     instance_type: str | None
     items_per_second: float | None
     source: str
+    setup: Setup | None = None
     instances: int = 1
     price: Price | None = None
     scales_to_zero: bool = False
@@ -79,13 +94,13 @@ ONE_ENDPOINT: Final = Design(
     name="04 co-hosted on one GPU",
     instance_type="ml.g5.xlarge",
     items_per_second=104,
-    source=f"measured {MEASURED}, batch 8",
+    source=PUBLISHED,
 )
 COMPONENTS: Final = Design(
     name="03 one component a model",
     instance_type="ml.g6.12xlarge",
     items_per_second=78,
-    source=f"measured {MEASURED}, batch 8",
+    source=PUBLISHED,
 )
 PARTITIONS: Final = Design(
     name="03 on partitions of one card",
@@ -97,53 +112,48 @@ CPU_ONNX: Final = Design(
     name="02 CPU and ONNX",
     instance_type=None,
     items_per_second=27,
-    source=f"measured {MEASURED}, batch 8",
+    source=PUBLISHED,
     price=CPU_PRICE,
 )
 SCALE_TO_ZERO: Final = Design(
     name="04 scaled to zero",
     instance_type="ml.g5.xlarge",
     items_per_second=104,
-    source=f"rate of 04, measured {MEASURED}, batch 8",
+    source=f"rate of 04, {PUBLISHED}",
     scales_to_zero=True,
 )
 DESIGNS: Final = (ONE_ENDPOINT, COMPONENTS, PARTITIONS, CPU_ONNX, SCALE_TO_ZERO)
 
-MEASURED_MODELS: Final = frozenset(
-    {
-        "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7",
-        "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli",
-        "joeddav/xlm-roberta-large-xnli",
-    }
-)
 
-
-def is_measured(catalog: Catalog) -> bool:
-    """Return True if the measured rates apply to the catalog's models and instance type."""
-    models = {entry.model_id for entry in catalog.models.values()}
-    return catalog.endpoint.instance_type == ONE_ENDPOINT.instance_type and models <= MEASURED_MODELS
-
-
-def design_of(catalog: Catalog) -> Design:
-    """Return the catalog's own design; its rate is known only for the measured models and instance type.
+def design_of(catalog: Catalog, measured: Sequence[Design] = ()) -> Design:
+    """Return the catalog's own design; its rate is that of the first of the `measured` designs with an equal setup.
 
     A catalog with scaling counts with its minimum of instances, but with at least one, because an instance must serve
     while there are calls.
     """
-    endpoint = catalog.endpoint
     least, _ = instance_bounds(catalog)
-    measured = is_measured(catalog)
-    # Both topologies run the same container on the same GPU, so they have the same rate.
-    like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
+    own = setup_of(catalog)
+    like = next((one for one in measured if one.setup is not None and not differences(own, one.setup)), None)
     return Design(
         name="this catalog",
-        instance_type=endpoint.instance_type,
+        instance_type=catalog.endpoint.instance_type,
         instances=max(least, 1),
-        items_per_second=like.items_per_second if measured else None,
-        source=like.source if measured else "not measured",
+        items_per_second=None if like is None else like.items_per_second,
+        source=_why_unknown(own, measured) if like is None else like.source,
+        setup=None if like is None else like.setup,
         scales_to_zero=least == 0,
         idle_tail_hours=idle_tail_hours(catalog.scaling),
     )
+
+
+def _why_unknown(own: Setup, measured: Sequence[Design]) -> str:
+    """Return the reason why no rate is the catalog's, and the way to measure one."""
+    found = [(one.name, differences(own, one.setup)) for one in measured if one.setup is not None]
+    reasons = [
+        f"the run {name!r} differs in {len(texts)} points, such as {', '.join(texts[:MOST_DIFFERENCES])}"
+        for name, texts in found
+    ]
+    return "; ".join(["rate unknown: not measured with this catalog", *reasons, HOW_TO_MEASURE])
 
 
 def idle_tail_hours(scaling: Scaling | None) -> float:
@@ -152,6 +162,16 @@ def idle_tail_hours(scaling: Scaling | None) -> float:
         return SCALE_IN_TAIL_HOURS
     given_up_s = Service().tail_s(scaling.metric) if scaling.idle_minutes is None else scaling.idle_minutes * 60
     return given_up_s / 3600 + INSTANCE_TAIL_HOURS
+
+
+def named_reports() -> list[Design]:
+    """Return the designs of the report files that the variable COHOST_REPORTS names, separated as in PATH.
+
+    Raises:
+        PriceError: a file cannot be read.
+    """
+    paths = filter(None, os.environ.get("COHOST_REPORTS", "").split(os.pathsep))
+    return [design for path in paths for design in read_reports(Path(path))]
 
 
 def read_reports(path: Path) -> list[Design]:
@@ -190,7 +210,7 @@ def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
         name=path.stem,
         instance_type=str(instance_type),
         items_per_second=float(rate),
-        source=f"{path.name}, {measured}",
+        source=f"as {path.name} states, {measured}",
     )
 
 
@@ -206,7 +226,11 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
         )
     instances = int(target["instance_count"] or 1)
     rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
-    source = f"{path.name}, {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()}, batch 8"
+    tokens = recorded_lengths(record)
+    source = (
+        f"measured {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()} by this system's load test "
+        f"({path.name}), batch 8, {f'{tokens} tokens' if tokens else 'an unknown number of tokens'} a text"
+    )
     if target["emulated"]:
         rate, source = None, "measured on the local AWS emulator, so it is not the rate of an instance type"
     elif rate is None:
@@ -217,6 +241,7 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
         instances=instances,
         items_per_second=None if rate is None else float(rate) / instances,
         source=source,
+        setup=None if rate is None or tokens is None else recorded_setup(record),
     )
 
 
@@ -252,12 +277,13 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
 def compare(
     catalog: Catalog, prices: PriceList, region: str, *, busy_hours: float, reports: Sequence[Path] = ()
 ) -> list[DesignCost]:
-    """Return the costs of the catalog's design, of the measured designs, and of the reports' designs, in this order.
+    """Return the costs of the catalog's design, of the published designs, and of the reports' designs, in this order.
 
     Raises:
         PriceError: `busy_hours` is out of range or a report cannot be read.
     """
-    designs = [design_of(catalog), *DESIGNS, *chain.from_iterable(map(read_reports, reports))]
+    measured = [*named_reports(), *chain.from_iterable(map(read_reports, reports))]
+    designs = [design_of(catalog, measured), *DESIGNS, *measured]
     return [cost_of(design, prices, region, busy_hours=busy_hours) for design in designs]
 
 

@@ -1,4 +1,7 @@
-"""The timing of an endpoint that the simulation assumes: the speed of a copy, and its times to start and to stop."""
+"""The timing of an endpoint that the simulation assumes: the speed of a copy, and its times to start and to stop.
+
+The defaults were published by others and measured on an earlier system, or are AWS's; each names its source.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,20 @@ if TYPE_CHECKING:
 ALARM_PERIOD_S: Final = 60.0
 """Seconds in the period of the alarm on refused calls."""
 
-MEASURED_RATE: Final = 39.0
-"""Requests per second of three encoders on one ml.g5.xlarge: eight callers, one text of 512 tokens a call, 2026-08."""
+PUBLISHED_RATE: Final = 39.0
+"""Requests per second of three encoders on one ml.g5.xlarge: eight callers, one text of 512 tokens a call, 2026-08.
 
-MEASURED_SERVICE_S: Final = 0.0497
-"""The p50 latency of a single caller in seconds, in the measurement of `MEASURED_RATE`."""
+Published by others, of an earlier system.
+"""
 
-MEASURED_WAKE_S: Final = 564.0
+PUBLISHED_SERVICE_S: Final = 0.0497
+"""The p50 latency of a single caller in seconds, in the measurement of `PUBLISHED_RATE`."""
+
+PUBLISHED_WAKE_S: Final = 564.0
 """Seconds from the first refused call to the first answer: 9 min 24 s, published by others for ml.g5.xlarge."""
 
-MEASURED_INSTANCE_TAIL_S: Final = 720.0
-"""Seconds from the removal of the last copy until its instance is gone: 12 minutes, from `MEASURED_WAKE_S`'s source."""
+PUBLISHED_INSTANCE_TAIL_S: Final = 720.0
+"""Seconds from the removal of the last copy until its instance is gone: 12 minutes, by `PUBLISHED_WAKE_S`'s source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +50,12 @@ class Service:
     `wake_timeout_s`: the longest time for which a waiting caller retries at zero copies.
     """
 
-    requests_per_second: float = MEASURED_RATE
-    service_s: float = MEASURED_SERVICE_S
-    wake_s: float = MEASURED_WAKE_S
+    requests_per_second: float = PUBLISHED_RATE
+    service_s: float = PUBLISHED_SERVICE_S
+    wake_s: float = PUBLISHED_WAKE_S
     start_s: float | None = None
     idle_tail_s: float | None = None
-    instance_tail_s: float = MEASURED_INSTANCE_TAIL_S
+    instance_tail_s: float = PUBLISHED_INSTANCE_TAIL_S
     call_timeout_s: float = 60.0
     wake_timeout_s: float = 900.0
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.forecast.pricing.price_list import money
+from cohost.forecast.pricing.running_hours import Service
 from cohost.forecast.simulation.outcome import QUANTILES
 from cohost.report import frame
 from cohost.report.charts import GREY, Axis, Chart
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 COST_COLUMNS: Final = ("USD/day", "USD/month", "hours/day", "cold starts")
 CALL_COLUMNS: Final = ("refused", "timed out", "delayed", "delay p50, p95, min:s")
 LATENCY_COLUMNS: Final = tuple(f"p{quantile}" for quantile in QUANTILES)
+EXTRAPOLATED: Final = "~"
+"""The mark of an amount per day or month that repeats a trace of less than a day."""
+
 _HUNDREDTH, _MINUTE = 0.0001, 60.0
 
 
@@ -61,10 +65,12 @@ def setting(value: object) -> str:
 
 
 def _costs(outcome: Outcome, usd_per_hour: float | None) -> tuple[str, ...]:
-    return (
+    amounts = (
         *(money(outcome.per_day(usd_per_hour)), money(outcome.per_month(usd_per_hour))),
-        *(f"{outcome.hours_per_day:.2f}", f"{outcome.cold_starts:,}"),
+        f"{outcome.hours_per_day:.2f}",
     )
+    mark = EXTRAPOLATED if outcome.trace.is_short else ""
+    return (*(amount if amount == UNKNOWN else mark + amount for amount in amounts), f"{outcome.cold_starts:,}")
 
 
 def _calls(outcome: Outcome) -> tuple[str, ...]:
@@ -100,7 +106,13 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as data for JSON: times in seconds, money in USD, None for unknown values."""
     trace, price = comparison.trace, comparison.price
     return {
-        "trace": {"name": trace.name, "start": trace.start.isoformat(), "days": trace.days, "calls": trace.calls},
+        "trace": {
+            "name": trace.name,
+            "start": trace.start.isoformat(),
+            "days": trace.days,
+            "calls": trace.calls,
+            "extrapolated": trace.is_short,
+        },
         "instance_type": comparison.instance_type,
         "region": comparison.region,
         "price": None if price is None else price.model_dump(mode="json"),
@@ -147,17 +159,35 @@ def notes(comparison: Comparison) -> Sequence[str]:
     """Return the assumptions behind a comparison's figures as lines of text."""
     service, price = comparison.service, comparison.price
     cost = UNKNOWN if price is None else f"{price.usd_per_hour:g} USD an hour ({price})"
-    length = f"{comparison.trace.days:g} days from {comparison.trace.start:%Y-%m-%d %H:%M} UTC"
+    trace = comparison.trace
+    length = f"{trace.days:.4g} days" if not trace.is_short else f"{len(trace.counts)} minutes"
+    length = f"{length} from {trace.start:%Y-%m-%d %H:%M} UTC"
+    if trace.is_short:
+        length += f"; {EXTRAPOLATED} marks amounts per day and month that repeat these minutes"
     rate = f"{service.requests_per_second:g} calls/s at most, and one alone in {seconds(service.service_s)}"
     starts = f"Waking takes {seconds(service.wake_s)}, any other start {seconds(service.growth_s)}"
     metric = next(r.metric for one in comparison.results if (r := one.outcome.rules).topology == SCALE_TO_ZERO)
     tail = f"after {seconds(service.tail_s(metric))} without a call where no idle time is set"
     return (
-        f"{comparison.trace.name}: {comparison.trace.calls:,} calls in {length}.",
+        f"{trace.name}: {trace.calls:,} calls in {length}.",
         f"{comparison.instance_type} in {comparison.region}: {cost}. A copy answers {rate}.",
         f"{starts}. The last copy is removed {tail}, its instance {seconds(service.instance_tail_s)} later.",
+        *_published(service),
         "An estimate, not a measurement: docs/scaling.md lists its simplifications.",
     )
+
+
+def _published(service: Service) -> Sequence[str]:
+    """Return a line on the figures of the service that nobody has stated for this catalog; none if all are stated."""
+    default = Service()
+    names = {
+        "calls/s": (service.requests_per_second, default.requests_per_second),
+        "latency": (service.service_s, default.service_s),
+        "waking": (service.wake_s, default.wake_s),
+        "end of an instance": (service.instance_tail_s, default.instance_tail_s),
+    }
+    taken = ", ".join(name for name, (used, published) in names.items() if used == published)
+    return [f"Published by others of ml.g5.xlarge, not measured with this catalog: {taken}."] if taken else []
 
 
 MOST_BINS: Final = 480

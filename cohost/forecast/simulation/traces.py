@@ -1,26 +1,21 @@
-"""Traces: traffic as calls per minute, from a file or generated.
+"""Traces: traffic as calls per minute, counted or generated.
 
-A file is CSV or JSON lines, with counts by time or one time per request. Generated traffic follows typical patterns of
-services, with randomness in each minute.
+Generated traffic follows typical patterns of services, with randomness in each minute. `trace_files` reads files.
 """
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import json
 import math
 import random
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from cohost.errors import SimulationError, SimulationFaultsError
+from cohost.errors import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Sequence
 
 
 MINUTE: Final = 60
@@ -45,6 +40,11 @@ class Trace:
     def days(self) -> float:
         """Return the length of the trace in days."""
         return len(self.counts) / MINUTES_PER_DAY
+
+    @property
+    def is_short(self) -> bool:
+        """Return True for less than a day, so that amounts per day and per month repeat a part of a day."""
+        return self.days < 1
 
     @property
     def seconds(self) -> float:
@@ -91,199 +91,6 @@ def _spread(counts: list[int], offset_s: float, width_s: float, calls: int) -> N
         upto = math.floor(calls * share + 0.5)
         counts[index] += upto - given
         given, index = upto, index + 1
-
-
-TIME_NAMES: Final = ("time", "timestamp")
-COUNT_NAMES: Final = ("requests", "calls", "count")
-MOST_FAULTS: Final = 10
-_ALLOWED_TIME: Final = "ISO 8601 such as 2027-01-04T08:00:00Z (no zone means UTC), or seconds since 1970"
-_ALLOWED_LINE: Final = "time,requests with one line a bin, or time alone with one line a request"
-_EARLIEST, _LATEST = 0.0, 4102444800.0  # 2100-01-01
-
-
-class _Found:
-    """The content of a trace file: `bins` of time, count and line number, or `singles`, one time per request."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.bins: list[tuple[float, int, int]] = []
-        self.singles: list[float] = []
-        self.faults: list[SimulationError] = []
-
-    def at(self, line: int) -> str:
-        return f"{self.path}:{line}"
-
-    def refuse(self, fault: SimulationError) -> None:
-        self.faults.append(fault)
-        if len(self.faults) >= MOST_FAULTS:
-            raise SimulationFaultsError(self.faults)
-
-    def take(self, line: int, row: Sequence[Any]) -> None:
-        seconds = _time(row[0])
-        if math.isnan(seconds):
-            self.refuse(
-                SimulationError(
-                    "trace-time",
-                    self.at(line),
-                    f"time {row[0]!r} is not a time",
-                    allowed=_ALLOWED_TIME,
-                    fix="write it in this form",
-                )
-            )
-        elif len(row) == 1:
-            self.singles.append(seconds)
-        elif not _is_count(row[1]):
-            self.refuse(
-                SimulationError(
-                    "trace-count",
-                    self.at(line),
-                    f"requests {row[1]!r} is not a count",
-                    allowed="whole numbers from 0",
-                    fix="write the requests of that time",
-                )
-            )
-        else:
-            self.bins.append((seconds, int(row[1]), line))
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a trace file. The suffix `.jsonl` or `.ndjson` means JSON lines, any other suffix CSV.
-
-    CSV has the columns `time,requests`, or `time` alone; JSON lines hold objects with the same keys. The width of a bin
-    is the smallest distance between two times. Times between bins had no requests.
-
-    Raises:
-        SimulationError: the file cannot be read, or has faults; the first ten faults are reported together, each with
-            its line.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"byte {error.start} is not UTF-8"
-        raise SimulationError(
-            "trace-unreadable", str(path), f"cannot be read ({reason})", fix="name a trace that exists, in UTF-8"
-        ) from error
-    found = _Found(path)
-    rows = _json_rows if path.suffix.lower() in {".jsonl", ".ndjson"} else _csv_rows
-    for line, row in rows(text.splitlines(), found):
-        found.take(line, row)
-    if found.bins and found.singles:
-        found.refuse(
-            SimulationError(
-                "trace-mixed",
-                str(path),
-                "some lines have a count and some have none",
-                fix="give every line `requests`, or none",
-            )
-        )
-    width = _width(found)
-    if found.faults:
-        raise SimulationFaultsError(found.faults)
-    if found.singles:
-        return trace_of_bins(path.name, ((math.floor(at / MINUTE) * MINUTE, 1) for at in found.singles), MINUTE)
-    return trace_of_bins(path.name, ((at, calls) for at, calls, _ in found.bins), width)
-
-
-def _width(found: _Found) -> float:
-    """Return the width of a file's bins in seconds; a repeated time is recorded as a fault."""
-    gaps = []
-    for (before, _, first), (after, _, second) in pairwise(sorted(found.bins, key=lambda one: one[0])):
-        if before == after:
-            found.refuse(
-                SimulationError(
-                    "trace-repeated",
-                    found.at(max(first, second)),
-                    f"has the time of line {min(first, second)}",
-                    fix="add the two counts up in one line",
-                )
-            )
-        gaps.append(after - before)
-    return min(gaps, default=float(MINUTE))
-
-
-def _csv_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequence[Any]]]:
-    reader = csv.reader(lines)
-    columns: list[int] = []
-    for row in reader:
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
-        if not columns:
-            names = [cell.lower() for cell in cells]
-            columns = [names.index(name) for known in (TIME_NAMES, COUNT_NAMES) for name in _first(names, known)]
-            if set(TIME_NAMES) & set(names):
-                continue
-            columns = list(range(min(len(cells), 2)))
-        if max(columns) < len(cells):
-            yield reader.line_num, [cells[column] for column in columns]
-        else:
-            at = found.at(reader.line_num)
-            found.refuse(
-                SimulationError(
-                    "trace-columns",
-                    at,
-                    f"has {len(cells)} columns",
-                    allowed=_ALLOWED_LINE,
-                    fix="add the missing columns",
-                )
-            )
-
-
-def _json_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequence[Any]]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            found.refuse(
-                SimulationError(
-                    "trace-json", found.at(number), f"is not JSON ({error})", fix="write one JSON object per line"
-                )
-            )
-            continue
-        if not isinstance(value, dict):
-            yield number, [value]
-        elif times := _first(value, TIME_NAMES):
-            yield number, [value[name] for name in (*times, *_first(value, COUNT_NAMES))]
-        else:
-            found.refuse(
-                SimulationError(
-                    "trace-columns",
-                    found.at(number),
-                    f"has no time, only the keys {', '.join(value) or 'of an empty object'}",
-                    allowed=_ALLOWED_LINE,
-                    fix="add the key `time`",
-                )
-            )
-
-
-def _first(names: Iterable[str], known: Sequence[str]) -> list[str]:
-    """Return a list with the first of the `known` names that is in `names`; an empty list if none of them is."""
-    return [name for name in known if name in names][:1]
-
-
-def _is_count(value: object) -> bool:
-    if isinstance(value, str):
-        return value.isdecimal() and value.isascii()
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _time(value: object) -> float:
-    """Return a time as seconds since 1970; not-a-number for any value that is not a time between 1970 and 2100."""
-    try:
-        seconds = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        seconds = _iso_time(value)
-    return seconds if _EARLIEST <= seconds < _LATEST else math.nan
-
-
-def _iso_time(value: object) -> float:
-    try:
-        moment = dt.datetime.fromisoformat(str(value))
-    except ValueError:
-        return math.nan
-    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
 
 
 START: Final = dt.datetime(2027, 1, 4, tzinfo=dt.UTC)

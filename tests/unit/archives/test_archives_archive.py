@@ -164,3 +164,14 @@ def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"")
     with refused("file-unwritable"):
         write_archive(tmp_path / "out" / "m.tar.gz", b"")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [({"a": b"bc"}, {"ab": b"c"}), ({"a": b"b", "c": b"d"}, {"a": b"bcd"}), ({"a": b"", "b": b"c"}, {"a": b"bc"})],
+)
+def test_files_whose_bytes_join_to_the_same_have_different_digests(
+    one: dict[str, bytes], other: dict[str, bytes]
+) -> None:
+    """Names and contents count with their lengths, so no byte can move from one to the next."""
+    assert content_digest(one) != content_digest(other)

@@ -55,6 +55,21 @@ def test_life_of_a_stack(send: Send, cloudformation: CloudFormation, keys: Keys)
     assert keys() == set()
 
 
+def test_create_that_failed_for_a_wrong_number_of_generations_can_be_deleted(
+    send: Send, cloudformation: CloudFormation, keys: Keys
+) -> None:
+    """CloudFormation's delete after a failed create, with the same properties, succeeds."""
+    event = cloudformation.event
+    first = send(event("Create", A))["PhysicalResourceId"]
+    created = event("Create", A)
+    created["ResourceProperties"]["KeepGenerations"] = "many"
+    assert send(created)["Status"] == "FAILED"
+    deleted = event("Delete", A, PhysicalResourceId=first)
+    deleted["ResourceProperties"]["KeepGenerations"] = "many"
+    assert send(deleted)["Status"] == "SUCCESS"
+    assert keys() == set()
+
+
 def test_update_that_is_rolled_back(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
     """A rolled back update returns the old id, and the new one can be deleted."""
     event = cloudformation.event

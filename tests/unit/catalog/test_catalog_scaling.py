@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 ZERO: dict[str, Any] = {"topology": "scale-to-zero"}
 
 
+_ENTRY = {"name": "day", "cron": "cron(0 8 ? * MON-FRI *)"}
+
+
 def content(endpoint: dict[str, Any] | None = None, scaling: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return valid catalog data with additions to the endpoint and a scaling section."""
     base = {"name": "nli", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
@@ -96,7 +99,13 @@ def test_bounds_count_the_schedule_in() -> None:
 
 @pytest.mark.parametrize(
     ("scaling", "expected"),
-    [({"max": 1}, True), ({"max": 1, "idle_minutes": 60}, False), ({"max": 2, "idle_minutes": 5}, True)],
+    [
+        ({"max": 1}, True),
+        ({"max": 1, "idle_minutes": 60}, False),
+        ({"max": 2, "idle_minutes": 5}, True),
+        ({"max": 1, "idle_minutes": 15, "schedule": [{**_ENTRY, "max": 3}]}, True),
+        ({"max": 1, "idle_minutes": 60, "schedule": [{**_ENTRY, "min": 1}]}, False),
+    ],
 )
 def test_tracking_leaves_the_last_copy_to_the_idle_time(*, scaling: dict[str, Any], expected: bool) -> None:
     """With one copy only `idle_minutes` ends it, because target tracking does not scale in then."""
@@ -106,7 +115,6 @@ def test_tracking_leaves_the_last_copy_to_the_idle_time(*, scaling: dict[str, An
     assert read.tracking_scales_in is expected
 
 
-_ENTRY = {"name": "day", "cron": "cron(0 8 ? * MON-FRI *)"}
 _FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
     "zero of multi-model": ({}, {"min": 0, "max": 1}, "scaling.min", "zero-not-allowed"),
     "bounds crossed": ({}, {"min": 2, "max": 1}, "scaling.min", "bounds-crossed"),
@@ -137,6 +145,12 @@ _FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
         "setting-unused",
     ),
     "idle time that tracking ends": (ZERO, {"max": 2, "idle_minutes": 16}, "scaling.idle_minutes", "setting-unused"),
+    "idle time that tracking of a scheduled max ends": (
+        ZERO,
+        {"max": 1, "idle_minutes": 60, "schedule": [{**_ENTRY, "max": 3}]},
+        "scaling.idle_minutes",
+        "setting-unused",
+    ),
     "target alone": (ZERO, {"target": 300}, "scaling.target", "setting-incomplete"),
     "metric alone": (ZERO, {"metric": "invocations"}, "scaling.metric", "setting-incomplete"),
     "target of the other metric": (
@@ -206,3 +220,27 @@ def test_faults_of_several_values_have_lines_of_their_own(tmp_path: Path) -> Non
         (7, "zero-not-allowed", "scaling.min"),
         (9, "setting-unused", "scaling.idle_minutes"),
     ]
+
+
+@pytest.mark.parametrize("metric", [{}, {"metric": "invocations", "target": 100}])
+def test_an_idle_time_as_long_as_trackings_own_is_right(tmp_path: Path, metric: dict[str, Any]) -> None:
+    """With two copies target tracking ends 15 idle minutes; the same 15 contradict nothing."""
+    file = tmp_path / "catalog.yaml"
+    file.write_text(yaml.safe_dump(content(ZERO, {"max": 2, "idle_minutes": 15, **metric}), sort_keys=False))
+    scaling = load_catalog(file).catalog.scaling
+    assert scaling is not None
+    assert scaling.idle_minutes == 15
+
+
+def test_an_entry_of_the_schedule_has_its_own_max(tmp_path: Path) -> None:
+    """Two to three copies by day are right although there is one at most otherwise, and an entry crosses its own."""
+    file = tmp_path / "catalog.yaml"
+    by_day = {"max": 1, "schedule": [{**_ENTRY, "min": 2, "max": 3}]}
+    file.write_text(yaml.safe_dump(content(ZERO, by_day), sort_keys=False))
+    scaling = load_catalog(file).catalog.scaling
+    assert scaling is not None
+    assert scaling.highest == 3
+
+    crossed = {"max": 5, "schedule": [{**_ENTRY, "min": 3, "max": 2}]}
+    faults = faults_of(file, ZERO, crossed)
+    assert [code for _, code, _ in faults] == ["bounds-crossed"]

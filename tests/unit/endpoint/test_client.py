@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import threading
+import time
 import tracemalloc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -15,11 +17,14 @@ from botocore.stub import ANY, Stubber
 from fakes.refusals import refused
 
 from cohost.endpoint import invocation_payloads
-from cohost.endpoint.client import CohostClient
+from cohost.endpoint.client import CohostClient, _Restarts
 from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
 from cohost.endpoint.stack_outputs import Deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, RoutingError, WorkerStoppedError
-from cohost.waiting import Clock
+from cohost.waiting import Clock, LimitPassedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEPLOYMENT = Deployment(
     stack_name="S",
@@ -533,3 +538,66 @@ def test_the_service_s_own_refusal_is_not_repeated() -> None:
 
 def _any(names: str) -> dict[str, Any]:
     return dict.fromkeys(names.split(), ANY)
+
+
+def test_the_status_is_the_models_and_not_sagemakers() -> None:
+    """SageMaker answers 424 for whatever a model answered; the model's own status is what a caller acts on."""
+    harness = Harness()
+    harness.fails("ModelError", 424, OriginalStatusCode=507, OriginalMessage="no memory", LogStreamArn="arn")
+    with pytest.raises(InvocationError) as caught:
+        harness.client.invoke("nli", "x")
+    assert caught.value.status == 507
+    harness.fails("ModelError", 424, OriginalStatusCode=0, OriginalMessage="no answer", LogStreamArn="arn")
+    with pytest.raises(InvocationError) as caught:
+        harness.client.invoke("nli", "x")
+    assert caught.value.status == 424
+
+
+def test_a_call_waits_longer_than_sagemaker() -> None:
+    """A container has 60 seconds to answer, and SageMaker's own error comes after them."""
+    session = boto3.Session(region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    client = CohostClient.from_deployment(DEPLOYMENT, session)
+    assert client._runtime.meta.config.read_timeout > 60
+
+
+def test_a_call_that_gets_through_lets_the_waiting_callers_through() -> None:
+    """While one caller pauses between two attempts, another's call succeeds: a third that waits is sent at once."""
+    asleep, never = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        asleep.set()
+        never.wait(120)
+
+    restarts = _Restarts(Clock(sleep=sleep, jitter=lambda: 0.0))
+    stopped = WorkerStoppedError("worker-stopped", "model nli", "its process has ended")
+
+    def refuse() -> str:
+        raise stopped
+
+    with pytest.raises(LimitPassedError):
+        restarts.run(refuse, 0)
+    asks = threading.Thread(target=lambda: restarts.run(iter_of(refuse, lambda: "asked"), 3600), daemon=True)
+    asks.start()
+    assert asleep.wait(60)
+    answers: list[str] = []
+    waits = threading.Thread(target=lambda: answers.append(restarts.run(lambda: "waited", 3600)), daemon=True)
+    waits.start()
+    while waits.is_alive() and not restarts._gate._changed._waiters:  # type: ignore[attr-defined]
+        time.sleep(0.01)
+
+    assert restarts.run(lambda: "through", 0) == "through"
+
+    waits.join(60)
+    assert answers == ["waited"]
+    never.set()
+    asks.join(60)
+
+
+def iter_of(*calls: Callable[[], str]) -> Callable[[], str]:
+    """Make one call after the other."""
+    left = list(calls)
+
+    def call() -> str:
+        return left.pop(0)()
+
+    return call

@@ -9,7 +9,7 @@ import pytest
 from cohost.endpoint.scaling_rules import Cooldowns, stepped_capacity, tracked_capacity
 
 
-@pytest.mark.parametrize(("load", "target", "expected"), [(12, 5, 3), (10, 5, 2), (0.3 * 10, 1, 3), (0, 5, 0)])
+@pytest.mark.parametrize(("load", "target", "expected"), [(12, 5, 3), (10, 5, 2), (3 * 0.1, 0.1, 3), (0, 5, 0)])
 def test_capacity_brings_the_metric_to_its_target(load: float, target: float, expected: int) -> None:
     """Capacity is rounded up, except for errors of floating point."""
     assert tracked_capacity(load, target) == expected

@@ -33,6 +33,14 @@ def test_a_free_pass_is_never_shared_across_lengths() -> None:
     assert together([8, 16, 8], BatchLimits(4096, 64, 0)) == [0, 2]
 
 
+def test_a_budget_may_be_exactly_full() -> None:
+    """Two texts of 2048 tokens fill a budget of 4096, padded or not; one token more does not fit."""
+    assert together([2048, 2048], LIMITS) == in_order([2048, 2048], LIMITS) == [0, 1]
+    assert together([2048, 2049], LIMITS) == in_order([2048, 2049], LIMITS) == [0]
+    assert LIMITS.sequences_of(2048) == 2
+    assert LIMITS.sequences_of(2049) == 1
+
+
 def test_a_sequence_over_the_budget_runs_alone() -> None:
     """A sequence over the token budget runs alone."""
     assert together([512, 512], BatchLimits(256, 64, 64)) == [0]

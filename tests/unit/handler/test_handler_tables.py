@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 from handler_calls import MINILM, properties, served
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from cohost.handler.cohost_errors import BadInputError
 from cohost.handler.cohost_loading import load
 from cohost.handler.cohost_options import read_options
-from cohost.handler.cohost_tokenizer import Encoded, Tables
+from cohost.handler.cohost_request import OFF, Cut
+from cohost.handler.cohost_texts import Text
+from cohost.handler.cohost_tokenizer import Encoded, Tables, Tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from handler_calls import Caller, Reply
 
+TEXT = " ".join(["delivery"] * 20)
 WORD_OF_THE_LAST_ID = "zoshakasha"
 
 
@@ -87,3 +91,26 @@ def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> Non
 def test_the_tables_are_those_of_the_weights() -> None:
     """As many rows as the model has, whatever kind of model it is."""
     assert load(read_options(properties(MINILM))).facts.tables == Tables(rows=2000, segment_rows=2, limit=512)
+
+
+@pytest.fixture(name="tokenizer", scope="module")
+def _tokenizer() -> Tokenizer:
+    """Return the tokenizer of a small model."""
+    return Tokenizer(AutoTokenizer.from_pretrained(MINILM), MINILM)
+
+
+@pytest.mark.parametrize("strategy", ["only_first", "only_second", "longest_first"])
+def test_a_single_text_is_cut_by_any_strategy(tokenizer: Tokenizer, strategy: str) -> None:
+    """A single text is cut by each truncation strategy, also by `only_second`, which names a pair's second text."""
+    (one,) = tokenizer.encode([Text(TEXT)], Cut(strategy=strategy, max_length=8))
+    assert (len(one.ids), one.truncated) == (8, True)
+
+
+def test_a_text_of_exactly_the_limit_is_not_too_long(tokenizer: Tokenizer) -> None:
+    """Without truncation a text of exactly the limit is allowed, and a text of one token more is refused."""
+    (whole,) = tokenizer.encode([Text(TEXT)], Cut(strategy=OFF, max_length=1000))
+    tokens = len(whole.ids)
+    (one,) = tokenizer.encode([Text(TEXT)], Cut(strategy=OFF, max_length=tokens))
+    assert (len(one.ids), one.truncated) == (tokens, False)
+    with pytest.raises(BadInputError, match=f"has {tokens} tokens"):
+        tokenizer.encode([Text(TEXT)], Cut(strategy=OFF, max_length=tokens - 1))

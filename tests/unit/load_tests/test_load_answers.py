@@ -9,30 +9,86 @@ import pytest
 from cohost.report.samples import Outcome
 from load_tests.recorder import LARGE_ANSWER_BYTES, judge
 
+CLASSES, ZERO_SHOT, EMBEDDINGS = "text-classification", "zero-shot-classification", "feature-extraction"
 STOPPED = '{\n  "code": 400,\n  "type": "TranslateException",\n  "message": "Backend Python process is stopped."\n}\n'
 
 
 def outcome(
-    status: int, body: object, *, error_type: str = "", items: int = 1, container: bool = False
+    status: int,
+    body: object,
+    *,
+    error_type: str = "",
+    task: str = "text-classification",
+    items: int = 1,
+    container: bool = False,
 ) -> tuple[Outcome, str]:
     """Return the verdict on an answer, and the failure under which it is counted."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    verdict = judge(status, error_type, data, items=items, container=container)
+    verdict = judge(status, error_type, data, task=task, items=items, container=container)
     return verdict.outcome, verdict.failure
 
 
 @pytest.mark.parametrize(
-    ("body", "items"),
+    ("task", "body", "items"),
     [
-        ([{"label": "a", "score": 0.5}], 1),
-        ([[{"label": "a", "score": 0.5}]] * 3, 3),
-        ([{"sequence": "x", "labels": ["a"], "scores": [1.0]}] * 2, 2),
-        ([[[[0.1, 0.2], [0.3, 0.4]]]] * 2, 2),
+        (CLASSES, [{"label": "a", "score": 0.5}], 1),
+        (CLASSES, [[{"label": "a", "score": 0.5}]] * 3, 3),
+        (CLASSES, [{"className": "a", "probability": 0.5}], 1),
+        (CLASSES, [[{"className": "a", "probability": 0.5}]] * 2, 2),
+        (ZERO_SHOT, [{"sequence": "x", "labels": ["a"], "scores": [1.0]}] * 2, 2),
+        (EMBEDDINGS, [[[[0.1, 0.2], [0.3, 0.4]]]] * 2, 2),
+        (EMBEDDINGS, [[0.1, 0, -1e-9]] * 2, 2),
+        (EMBEDDINGS, [0.1] * 384, 1),
     ],
 )
-def test_one_result_for_each_text_is_an_answer(body: list[object], items: int) -> None:
-    """Each form of success of the server counts as an answer if it has one result per text."""
-    assert outcome(200, body, items=items) == (Outcome.OK, "")
+def test_one_result_for_each_text_is_an_answer(task: str, body: list[object], items: int) -> None:
+    """Each form of success of the server and of DJL's translators counts as an answer if it has one result per text."""
+    assert outcome(200, body, task=task, items=items) == (Outcome.OK, "")
+
+
+@pytest.mark.parametrize(
+    ("task", "result"),
+    [
+        *((task, result) for task in (CLASSES, ZERO_SHOT, EMBEDDINGS) for result in (None, {"error": "boom"}, "x", 1)),
+        *((task, []) for task in (CLASSES, ZERO_SHOT, EMBEDDINGS)),
+        (CLASSES, {"label": "a", "score": None}),
+        (CLASSES, {"label": "a", "score": True}),
+        (CLASSES, {"label": 1, "score": 0.5}),
+        (CLASSES, {"label": "a", "score": "0.5"}),
+        (CLASSES, [{"label": "a", "score": 0.5}, None]),
+        (CLASSES, [0.1, 0.2]),
+        (ZERO_SHOT, {"labels": ["a", "b"], "scores": [0.5]}),
+        (ZERO_SHOT, {"labels": [], "scores": []}),
+        (ZERO_SHOT, {"labels": ["a"], "scores": [None]}),
+        (ZERO_SHOT, {"labels": [1], "scores": [0.5]}),
+        (ZERO_SHOT, {"label": "a", "score": 0.5}),
+        (EMBEDDINGS, [[[0.1], []]]),
+        (EMBEDDINGS, [[[0.1, None]]]),
+        (EMBEDDINGS, [0.1, [0.1]]),
+        (EMBEDDINGS, [[[[0.1]]]]),
+        (EMBEDDINGS, {"label": "a", "score": 0.5}),
+    ],
+)
+def test_a_result_of_another_form_is_a_failure(task: str, result: object) -> None:
+    """A body with the right number of results counts as a wrong answer if one of them has not the form of the task."""
+    good = {CLASSES: {"label": "a", "score": 1}, ZERO_SHOT: {"labels": ["a"], "scores": [1]}, EMBEDDINGS: [[[0.1]]]}
+    for body in ([result], [good[task], result]):
+        assert outcome(200, body, task=task, items=len(body))[0] is Outcome.WRONG_ANSWER
+
+
+@pytest.mark.parametrize("value", ["NaN", "null", '"a"', "Infinity"])
+def test_a_large_embedding_with_a_value_that_is_no_number_is_a_failure(value: str) -> None:
+    """A large embedding is not parsed, but a value with letters counts as a wrong answer."""
+    rows = f"[[{','.join(['[0.123456789,-1.5e-07]'] * 4000)},[{value},0.1]]]"
+    assert len(rows) > LARGE_ANSWER_BYTES
+
+    assert outcome(200, f"[{rows}]".encode(), task=EMBEDDINGS)[0] is Outcome.WRONG_ANSWER
+
+
+def test_a_body_of_endless_lists_is_a_failure() -> None:
+    """A body of deeply nested lists counts as a wrong answer, and the load test continues."""
+    assert outcome(200, b"[" * 60_000, task=EMBEDDINGS)[0] is Outcome.WRONG_ANSWER
+    assert outcome(200, b"[" * 900 + b"1.5" + b"]" * 900, task=EMBEDDINGS)[0] is Outcome.WRONG_ANSWER
 
 
 @pytest.mark.parametrize(
@@ -58,9 +114,9 @@ def test_large_embeddings_are_counted_without_being_read() -> None:
     body = json.dumps([item] * 3, separators=(",", ":")).encode()
     assert len(body) > LARGE_ANSWER_BYTES
 
-    assert outcome(200, body, items=3)[0] is Outcome.OK
-    assert outcome(200, body, items=4)[0] is Outcome.WRONG_ANSWER
-    assert outcome(200, body[:-1], items=3)[0] is Outcome.WRONG_ANSWER
+    assert outcome(200, body, task=EMBEDDINGS, items=3)[0] is Outcome.OK
+    assert outcome(200, body, task=EMBEDDINGS, items=4)[0] is Outcome.WRONG_ANSWER
+    assert outcome(200, body[:-1], task=EMBEDDINGS, items=3)[0] is Outcome.WRONG_ANSWER
 
 
 @pytest.mark.parametrize(

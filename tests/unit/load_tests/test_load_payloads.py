@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 from fakes.refusals import refused
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import RobertaProcessing
 from transformers import AutoTokenizer
 
 from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
@@ -63,7 +67,6 @@ def test_padded_texts_have_exactly_the_models_maximum(model_id: str) -> None:
 
     assert {len(tokenizer(text)["input_ids"]) for text in texts_of(found)} == {limit_of(folder)}
     assert found.tokens == (limit_of(folder), limit_of(folder))
-    assert found.warning is None
 
 
 def test_padded_zero_shot_leaves_room_for_the_longest_label() -> None:
@@ -89,16 +92,29 @@ def test_mixed_texts_never_exceed_the_model() -> None:
     assert found.tokens[1] <= 64
 
 
-def test_without_a_tokenizer_texts_are_shorter_and_a_warning_says_so() -> None:
-    """Without a tokenizer texts are shorter than the limit, with a warning."""
-    found = book("org/nowhere", pad_to_max=True)
+@pytest.mark.parametrize("model_id", ["org/nowhere", None])
+def test_the_maximum_length_needs_the_tokenizer(model_id: str | None) -> None:
+    """Without a tokenizer a run at the maximum length is refused; the fix names --hub and --mixed-lengths."""
+    with refused("tokenizer-missing", "--pad-to-max", kind=LoadError) as caught:
+        book(model_id, pad_to_max=True)
+    assert "--hub" in caught.value.fix
+    assert "--mixed-lengths" in caught.value.fix
+
+
+@pytest.mark.parametrize("task", ["text-classification", "zero-shot-classification"])
+def test_texts_fit_any_tokenizer_if_the_models_own_is_not_found(task: str) -> None:
+    """Texts fit the limit of the tokenizer with the most tokens, bytes without merges, also in a pair with a label."""
+    vocabulary = {character: number for number, character in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(BPE({**vocabulary, "<s>": 256, "</s>": 257}, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = RobertaProcessing(("</s>", 257), ("<s>", 256), add_prefix_space=False)
+
+    found = book("org/nowhere", task=task, batches=(8,), seed=3)
 
     assert found.tokens is None
-    assert found.warning is not None
-    assert "its tokenizer was not found" in found.warning
-    tokenizer = AutoTokenizer.from_pretrained(find_tokenizer(MINILM, None, []))
-    lengths = [len(tokenizer(text)["input_ids"]) for text in texts_of(found)]
-    assert all(100 < length <= 512 for length in lengths)
+    beside = [HYPOTHESIS.format(label) for label in payloads.LABELS] if task.startswith("zero") else [None]
+    lengths = [len(tokenizer.encode(text, other).ids) for text in texts_of(found, 8) for other in beside]
+    assert 400 < max(lengths) <= 512
 
 
 def test_bodies_are_what_the_tasks_take() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cohost.report.endpoint_metrics import EndpointMetrics, Metric, Point
 from cohost.report.run import Machine, Model, Phase, Price, Run, RunRecord, Target
 from cohost.report.samples import SAMPLE, TICK, Outcome
 
@@ -43,7 +44,7 @@ def record(*phases: Phase, **changes: Any) -> RunRecord:
         "target": target(),
         "models": (
             Model(name="a", task="text-classification", tokens=(512, 512)),
-            Model(name="b", task="text-classification"),
+            Model(name="b", task="text-classification", tokens=(512, 512)),
         ),
         "phases": phases,
         "payloads": "sentences",
@@ -84,6 +85,12 @@ def ticks(seconds: int, *, cpu: float = 0.2, lag_s: float = 0.0003) -> np.ndarra
     rows["at"] = START + np.arange(seconds)
     rows["cpu"], rows["lag_mean"], rows["lag_max"] = cpu, lag_s, 3 * lag_s
     return rows
+
+
+def steady() -> EndpointMetrics:
+    """SageMaker's metrics of a minute in which every call met a loaded model."""
+    hits = Metric(name="ModelCacheHit", unit="share", points=(Point(at=START, average=1, maximum=1, count=300),))
+    return EndpointMetrics(read_at=START + 3600, metrics=(hits,))
 
 
 def table_run(folder: Path, **changes: Any) -> Run:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from fakes.refusals import refused
-from report_runs import table_run
+from report_runs import START, table_run
 from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.commands import report as cli_report
 from cohost.errors import BenchError, PackagesError
+from cohost.report.endpoint_metrics import METRICS_FILE, EndpointMetrics, Metric, Point
 from cohost.report.run import Mark, save_run
 
 if TYPE_CHECKING:
@@ -116,6 +117,24 @@ def test_bench_runs_the_standard_protocol(tmp_path: Path, monkeypatch: pytest.Mo
     assert "--price 0.0" in text
     assert "--pad-to-max" in text
     assert (tmp_path / "run" / "report" / "report.html").is_file()
+
+
+def test_bench_ends_with_what_the_report_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A miss of the model cache that CloudWatch has only after Locust's end makes the exit code 3."""
+
+    def fake(_: list[str], folder: Path) -> tuple[int, bool]:
+        save_run(table_run(folder))
+        point = Point(at=START, average=0.32, maximum=1, count=300)
+        hits = Metric(name="ModelCacheHit", unit="share", points=(point,))
+        found = EndpointMetrics(read_at=START + 3600, metrics=(hits,))
+        (folder / METRICS_FILE).write_text(found.model_dump_json())
+        return 0, False
+
+    monkeypatch.setattr(cli_report, "_run", fake)
+    result = run("bench", "--out", str(tmp_path / "run"))
+
+    assert result.exit_code == 3
+    assert "INVALID: 204 of 300 calls" in result.stderr
 
 
 @pytest.mark.parametrize(("interrupted", "code"), [(True, 130), (False, 1)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from report_runs import calls, phase, record, target, ticks
 
-from cohost.report.run import ColdCall, Price, Run
+from cohost.report.run import ColdCall, Model, Price, Run
 from cohost.report.samples import Outcome
 from load_tests.result import exit_code, price_of
 from load_tests.validity import marks_of
@@ -93,15 +93,73 @@ def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
     assert codes(run) == []
 
 
+@pytest.mark.parametrize(("latency_s", "marked"), [(0.8, False), (3.0, True)])
+def test_the_last_moments_are_a_tenth_of_a_step_at_most(latency_s: float, *, marked: bool) -> None:
+    """800 ms are excused in ten seconds, although 8 % were not answered in them; 3 s are an overload."""
+    samples = calls(0, 1, 0.02)
+    samples["done"] = samples["planned"] + latency_s
+    run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
+
+    assert codes(run) == (["rate-not-reached"] if marked else [])
+
+
 def test_a_run_without_an_answer_names_the_reason() -> None:
     """A load test without an answer has the first call's failure as its reason."""
     cold = (ColdCall(model="a", first_s=None, second_s=None, refused=0, failure="connection failed: refused"),)
     run = run_of(samples=calls(0, 1, 0.1, outcome=Outcome.CONNECTION), record=record(phase(0, 1), cold=cold))
 
-    (mark,) = marks(run)
+    mark = next(mark for mark in marks(run) if mark.code == "no-answer")
 
     assert mark.message == "no measured call was answered: a: connection failed: refused"
-    assert exit_code([mark]) == 1
+    assert exit_code([mark]) == 3
+
+
+def test_a_run_that_ended_before_its_first_step_measured_nothing() -> None:
+    """A run that ends before its first step is invalid."""
+    run = run_of(record=record(phase(0, 1, kind="warm-up")))
+
+    (mark,) = marks(run)
+
+    assert (mark.code, exit_code([mark])) == ("no-answer", 3)
+    assert "longer -t" in mark.message
+
+
+def test_a_step_or_a_model_without_an_answer_is_marked() -> None:
+    """A step or model without an answered call makes the run invalid."""
+    steps = record(phase(0, 1), phase(1, 8))
+    second = calls(1, 8, 0.1, outcome=Outcome.MODEL_ERROR)
+    both = np.concatenate([calls(0, 1, 0.1), second])
+
+    found = [mark for mark in marks(run_of(record=steps, samples=both), max_error_rate=1.0) if mark.invalid]
+    assert [mark.code for mark in found] == ["no-answer"]
+    assert "b8 c1" in found[0].message
+
+    samples = calls(0, 1, 0.02)
+    samples["outcome"][samples["model"] == 1] = Outcome.MODEL_ERROR
+    found = [mark for mark in marks(run_of(samples=samples), max_error_rate=1.0) if mark.invalid]
+    assert [(mark.code, "model b" in mark.message) for mark in found] == [("no-answer", True)]
+
+
+@pytest.mark.parametrize(("failed", "limit", "code"), [(5, None, 0), (6, None, 3), (125, 0.25, 0), (126, 0.25, 1)])
+def test_failed_calls_are_judged(failed: int, limit: float | None, code: int) -> None:
+    """Up to 1 % of failed calls is a remark, more makes the run invalid, and the user's limit replaces both."""
+    samples = calls(0, 1, 0.02)
+    assert len(samples) == 500
+    samples["outcome"][:failed], samples["status"][:failed] = Outcome.MODEL_ERROR, 424
+
+    (mark,) = marks(run_of(samples=samples), max_error_rate=limit)
+
+    assert (mark.code, exit_code([mark])) == ("error-rate" if code == 1 else "failures", code)
+    assert "model error (424)" in mark.message
+
+
+def test_texts_of_unknown_length_are_marked() -> None:
+    """Texts of unknown length give the run a remark, and leave the run valid."""
+    models = (Model(name="a", task="text-classification"), Model(name="b", task="text-classification", tokens=(9, 9)))
+    (mark,) = marks(run_of(record=record(phase(0, 1), models=models)))
+
+    assert (mark.code, mark.invalid) == ("lengths-unknown", False)
+    assert "texts of a have" in mark.message
 
 
 def test_limits_of_the_user_are_kept_or_marked() -> None:
@@ -110,7 +168,7 @@ def test_limits_of_the_user_are_kept_or_marked() -> None:
     samples["outcome"][::4] = Outcome.MODEL_ERROR
     run = run_of(samples=samples)
 
-    assert codes(run, max_error_rate=0.25, p99_below=25.0) == []
+    assert codes(run, max_error_rate=0.25, p99_below=25.0) == ["failures"]
     found = marks(run, max_error_rate=0.2, p99_below=19.0)
     assert [mark.code for mark in found] == ["error-rate", "p99", "p99"]
     assert not any(mark.invalid for mark in found)

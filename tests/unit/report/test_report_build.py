@@ -124,8 +124,15 @@ def test_a_run_in_which_everything_failed_is_reported(tmp_path: Path) -> None:
 
     done = written(tmp_path, run)
 
-    assert "timed out" in done.markdown.read_text()
+    text = done.markdown.read_text()
+    assert "timed out" in text
     assert "100 of 100 calls failed" in done.page.read_text()
+    # Nothing was answered, so there is no rate, and measuring longer would not help.
+    assert "| 0.00" not in text
+    assert "no call was answered in b1 c1" in text
+    assert "measure longer" not in text
+    row = next(line for line in text.splitlines() if line.startswith("| b1 c1 | all models | 100 | 100 |"))
+    assert row.endswith("| - | - | - |")
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from fakes.refusals import refused
 from jsonschema import Draft202012Validator
-from report_runs import calls, phase, record, table_run, target, ticks
+from report_runs import calls, phase, record, steady, table_run, target, ticks
 from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.errors import ReportError
 from cohost.report.comparison import COLUMNS, Comparison, write_comparison
+from cohost.report.endpoint_metrics import METRICS_FILE
 from cohost.report.page import Written, write_report
 from cohost.report.run import RECORD_FILE, Machine, Mark, Model, Price, Run, save_run
 
@@ -32,9 +33,10 @@ PRICE_OF_03 = Price(usd_per_hour=5.752, source="AWS Pricing API", date="2026-08-
 
 
 def measured(folder: Path, label: str, **changes: Any) -> Path:
-    """Return the folder of a load test of one design, by default on AWS."""
+    """Return the folder of a load test of one design, by default on AWS, in which every model stayed loaded."""
     facts = {**DESIGNS[label[:2]], **changes.pop("target", {})}
     save_run(table_run(folder, label=label, target=target(**facts), **changes))
+    (folder / METRICS_FILE).write_text(steady().model_dump_json())
     return folder
 
 

@@ -34,7 +34,6 @@ def test_three_encoders_need_one_endpoint(encoders: Catalog, encoder_profiles: d
     assert [sorted(placement.names) for placement in option.placements] == [["mdeberta", "minilm", "xlmr-large"]]
     assert option.usd_per_hour == 1.408
     assert option.usd_per_month == pytest.approx(1027.84)
-    assert option.usd_per_million == pytest.approx(3.76, abs=0.01)
 
 
 def test_options_come_cheapest_first(many: Catalog, encoder_profiles: dict[str, Profile]) -> None:
@@ -65,11 +64,21 @@ def test_replicas_are_on_different_endpoints(encoders: Catalog, encoder_profiles
 
 def test_load_needs_endpoints_that_memory_does_not(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
     """Models that fit one GPU in memory are placed on several if their load needs more than its time."""
-    loads = {name: Load(items_per_second=52) for name in encoders.models}
+    loads = {name: Load(items_per_second=52, capacity=104) for name in encoders.models}
     fleet = plan_fleet(
         encoders, encoder_profiles, prices=load_prices(), region=REGION, loads=loads, instance_types=["ml.g5.xlarge"]
     )
-    assert len(fleet.options[0].placements) == 3
+    (option,) = fleet.options
+    assert len(option.placements) == 3
+    assert option.usd_per_million == pytest.approx(3 * 1.408 / (3 * 52 * 3600) * 1e6)
+
+
+def test_without_loads_the_cost_of_a_million_is_unknown(
+    encoders: Catalog, encoder_profiles: dict[str, Profile]
+) -> None:
+    """Without loads the fleet has no cost per million items; a rate that others published is not used."""
+    fleet = plan_fleet(encoders, encoder_profiles, prices=load_prices(), region=REGION, instance_types=["ml.g5.xlarge"])
+    assert fleet.options[0].usd_per_million is None
 
 
 def test_unknown_price_stays_unknown_and_comes_last(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
@@ -110,15 +119,24 @@ def test_model_without_profile_stops_the_plan(encoders: Catalog) -> None:
 def test_loads_are_read_from_a_file(tmp_path: Path, encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
     """A file has the load of each model, and a name outside the catalog is rejected."""
     path = tmp_path / "loads.yaml"
-    path.write_text("mdeberta: {items_per_second: 20, replicas: 2}\nnobody: {}\n")
+    path.write_text("mdeberta: {items_per_second: 20, capacity: 104, replicas: 2}\nnobody: {}\n")
     loads = read_loads(path)
-    assert loads["mdeberta"] == Load(items_per_second=20, replicas=2)
+    assert loads["mdeberta"] == Load(items_per_second=20, capacity=104, replicas=2)
     with refused("load-stray", "--loads", kind=PlanError):
         plan_fleet(encoders, encoder_profiles, prices=load_prices(), region=REGION, loads=loads)
 
 
 @pytest.mark.parametrize(
-    "text", ["a: {replicas: 0}", "a: {items_per_second: -1}", "a: {nope: 1}", "[1]", "a: 1", "a: ["]
+    "text",
+    [
+        "a: {replicas: 0}",
+        "a: {items_per_second: -1}",
+        "a: {items_per_second: 20}",
+        "a: {nope: 1}",
+        "[1]",
+        "a: 1",
+        "a: [",
+    ],
 )
 def test_wrong_loads_are_told(tmp_path: Path, text: str) -> None:
     """A load file of another form is rejected with an example."""

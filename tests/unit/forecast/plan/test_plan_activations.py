@@ -65,3 +65,17 @@ def test_largest_batch_of_xlmr_large(encoder_profiles: dict[str, Profile]) -> No
     fp32, fp16 = (peak_activation_bytes(shape, batch=64, tokens=512, element_bytes=n) / MIB for n in (4, 2))
     assert fp32 == pytest.approx(11 * 64 * 512 * 1024 * 4 / MIB + 16)
     assert fp16 == pytest.approx((fp32 - 16) / 2 + 16)
+
+
+def test_few_short_texts_of_deberta_need_its_positions(encoder_profiles: dict[str, Profile]) -> None:
+    """The peak of one text of two tokens is scores and one more copy of all position vectors, by the formula."""
+    shape = encoder_profiles[MDEBERTA].shape
+    batch, tokens, size = 1, 2, 4
+    positions = shape.position_span * shape.hidden * size
+    scores = shape.heads * tokens * tokens * size
+    states = (shape.layers + 3) * batch * tokens * shape.hidden * size
+    indices = (batch + 3) * tokens * tokens * 8
+    against = shape.heads * tokens * shape.position_span * size
+    assert positions > 4 * scores + against
+    expected = states + indices + 3 * positions + scores + positions
+    assert peak_activation_bytes(shape, batch=batch, tokens=tokens, element_bytes=size) == expected

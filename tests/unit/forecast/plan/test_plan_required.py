@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from fakes.refusals import refused
 from cohost.catalog.serving import properties_of
 from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError, PlanError
+from cohost.forecast.plan.memory import demand_of, required_memory
 from cohost.forecast.plan.profiles import load_profiles, profiles_path, write_profiles
 
 if TYPE_CHECKING:
@@ -111,3 +113,15 @@ def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[s
     write_profiles(path, encoder_profiles)
     assert load_profiles(path) == encoder_profiles
     assert path.read_text().startswith("# The sizes of the models")
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16, 64])
+def test_reserved_memory_holds_the_activations_and_the_allocators_slack(
+    batch: int, tmp_path: Path, encoder_profiles: dict[str, Profile]
+) -> None:
+    """The reserved memory is 30 MiB and 115 % of the activations per worker, rounded up to 128 MiB."""
+    path = write_catalog(tmp_path, batch_size=batch, gpu={"minWorkers": 3, "maxWorkers": 3})
+    catalog = load_catalog(path).catalog
+    activations = demand_of("nli", catalog.models["nli"], encoder_profiles[MDEBERTA], on_gpu=True).activation_mib
+    expected = math.ceil(3 * (1.15 * activations + 30) / 128) * 128
+    assert required_memory(catalog, encoder_profiles)["nli"].reserved_memory_mb == expected

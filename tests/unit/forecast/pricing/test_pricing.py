@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from fakes.refusals import refused
 
+from cohost.catalog.sections.designs import CpuOnnx
 from cohost.errors import PriceError
 from cohost.forecast.pricing.price_list import (
     Price,
@@ -38,6 +40,20 @@ def test_snapshot_holds_what_the_pricing_api_gave() -> None:
         found = prices.find(REGION, name)
         assert found is not None
         assert (found.usd_per_hour, str(found)) == (usd, "AWS Pricing API, 2026-08-07")
+
+
+def test_each_price_names_its_source() -> None:
+    """Each price names AWS's API or a copy of the price list: a repository with the file, or a note with its day."""
+    copy = r"github\.com/[\w.-]+/[\w.-]+, [\w./-]+\.\w+|a public note of \d{4}-\d\d-\d\d .+"
+    prices = dict(load_prices().regions[REGION])
+    assert prices.pop("ml.c7i.xlarge").source == "third-party copy: not recorded which one, refresh it"
+    for name, found in prices.items():
+        assert re.fullmatch(rf"AWS Pricing API|third-party copy: ({copy})", found.source), name
+
+
+def test_default_type_of_the_cpu_design_has_a_price() -> None:
+    """The price list has the default instance type of the CPU design."""
+    assert load_prices().find(REGION, CpuOnnx().instance_type) is not None
 
 
 def test_one_to_three_instances_cost_three_times() -> None:

@@ -46,8 +46,9 @@ def test_cost_lines_of_the_product() -> None:
     assert {name: found.value for name, found in lines.items()} == {
         "CostPerHourUsd": "1.408",
         "CostPerMonthUsd": "1027.84",
-        "CostPerMillionUsd": "3.76",
+        "CostPerMillionUsd": "unknown",
     }
+    assert "not measured with this catalog; measure with `cohost bench`" in lines["CostPerMillionUsd"].description
     assert lines["CostPerHourUsd"].description == "1 x ml.g5.xlarge in us-east-1: AWS Pricing API, 2026-08-07"
 
 
@@ -66,13 +67,14 @@ def test_cost_lines_of_a_catalog_that_scales_to_zero() -> None:
     assert {name: found.value for name, found in lines.items()} == {
         "CostPerHourUsd": "0.000..1.408",
         "CostPerMonthUsd": "0.00..1027.84",
-        "CostPerMillionUsd": "3.76",
+        "CostPerMillionUsd": "unknown",
         # 1.408 USD an hour for 8.4 minutes of starting and 27 of idling.
         "CostFirstDeployUsd": "0.83",
     }
     assert lines["CostPerHourUsd"].description.startswith("0 to 1 x ml.g5.xlarge in us-east-1")
     assert lines["CostPerMonthUsd"].description.startswith("730 hours, from never called to all the time; 0 to 1 x")
-    assert "run 1 for 35 minutes without calls; ml.g5.xlarge in" in lines["CostFirstDeployUsd"].description
+    told = "run 1 for 35 minutes without calls, by times published by others; ml.g5.xlarge in"
+    assert told in lines["CostFirstDeployUsd"].description
 
 
 def test_first_deploy_counts_the_copies_and_the_idle_time() -> None:

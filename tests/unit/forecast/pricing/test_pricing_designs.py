@@ -1,22 +1,28 @@
-"""The measured designs: the costs that were reported come out of prices and rates."""
+"""Designs with rates: published by others, or measured by this system's load test with exactly this catalog."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fakes.refusals import refused
 
 from cohost.catalog.sections.scaling import Scaling
+from cohost.catalog.serving import settings_of
 from cohost.catalog_file import load_catalog
 from cohost.errors import PriceError
+from cohost.forecast.pricing.changes import planned_costs
 from cohost.forecast.pricing.designs import (
     COMPONENTS,
     CPU_ONNX,
     CPU_PRICE,
+    DESIGNS,
     ONE_ENDPOINT,
+    PARTITIONS,
+    PUBLISHED,
     SCALE_TO_ZERO,
     Design,
     compare,
@@ -25,8 +31,11 @@ from cohost.forecast.pricing.designs import (
     read_reports,
 )
 from cohost.forecast.pricing.price_list import load_prices
-from cohost.report.run import Mark, RunRecord, Target
+from cohost.report.run import Mark, Model, RunRecord, Target
 from cohost.report.summary import Headline, RunSummary
+
+if TYPE_CHECKING:
+    from cohost.catalog.models import Catalog
 
 REGION = "us-east-1"
 ROOT = Path(__file__).parents[4]
@@ -35,7 +44,7 @@ ENCODERS = ROOT / "model_configs" / "encoders.yaml"
 
 @pytest.mark.parametrize(("design", "reported"), [(CPU_ONNX, 4.20), (COMPONENTS, 20.48), (ONE_ENDPOINT, 3.76)])
 def test_reported_costs_come_out_within_a_cent(design: Design, reported: float) -> None:
-    """USD per million is the price of an hour over the items of an hour, for each design that was measured."""
+    """USD per million is the price of an hour over the items of an hour, for each design that was published."""
     assert cost_of(design, load_prices(), REGION).per_million == pytest.approx(reported, abs=0.01)
 
 
@@ -92,13 +101,137 @@ def test_more_instances_leave_the_cost_of_a_million() -> None:
     assert cost_of(three, load_prices(), REGION).per_million == pytest.approx(3.76, abs=0.01)
 
 
-def test_rate_is_claimed_for_what_was_measured_only() -> None:
-    """The product has a rate; another type, or other models, have none."""
+@pytest.mark.parametrize("name", ["encoders", "offline", "examples/encoders-batched"])
+def test_a_published_rate_is_no_catalogs_own(name: str) -> None:
+    """The published rates count for no catalog, and the design's source names the way to measure one."""
+    design = design_of(load_catalog(ROOT / "model_configs" / f"{name}.yaml").catalog)
+    assert design.items_per_second is None
+    assert design.source.startswith("rate unknown: not measured with this catalog; measure with `cohost bench`")
+    assert all(one.source.endswith(PUBLISHED) for one in DESIGNS if one is not PARTITIONS)
+    assert "published by others (2026-08, an earlier system" in PUBLISHED
+
+
+def measured_run(catalog: Catalog, *, tokens: tuple[int, int] | None = (512, 512), **changes: Any) -> dict[str, Any]:
+    """Return the record of a load test of a catalog on AWS, as its report.json has it."""
+    endpoint = catalog.endpoint
+    target = {
+        "kind": "sagemaker",
+        "url": "https://runtime.sagemaker.us-east-1.amazonaws.com",
+        "topology": endpoint.topology,
+        "instance_type": endpoint.instance_type,
+        "instance_count": 2,
+        "image": f"763104351884.dkr.ecr.us-east-1.amazonaws.com/{endpoint.image}",
+        "emulated": False,
+    }
+    models = [
+        {"name": name, "task": entry.task, "settings": settings_of(entry, endpoint), "tokens": tokens}
+        for name, entry in catalog.models.items()
+    ]
+    record = {"label": "mine", "started": 1796000000.0, "target": target, "models": models, "marks": []}
+    for path, value in changes.items():
+        *outer, last = path.split("__")
+        place: Any = record
+        for key in outer:
+            place = place[int(key)] if key.isdecimal() else place[key]
+        place[last] = value
+    return record
+
+
+def written(path: Path, record: dict[str, Any], rate: float | None = 90.0) -> Path:
+    """Write a report.json with one run."""
+    content = {"format": 1, "runs": [{"record": record, "headlines": [{"items_per_s_at_8": rate}]}]}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_load_test_of_the_same_setup_is_the_catalogs_rate(tmp_path: Path) -> None:
+    """A rate names the date, system and lengths of its load test; one instance has half the rate of two."""
     catalog = load_catalog(ENCODERS).catalog
-    assert design_of(catalog).items_per_second == 104
-    other_type = catalog.endpoint.model_copy(update={"instance_type": "ml.g6.12xlarge"})
-    assert design_of(catalog.model_copy(update={"endpoint": other_type})).items_per_second is None
-    assert design_of(load_catalog(ROOT / "model_configs" / "offline.yaml").catalog).items_per_second is None
+    report = written(tmp_path / "report.json", measured_run(catalog))
+
+    costs = compare(catalog, load_prices(), REGION, busy_hours=24, reports=[report])
+
+    design = costs[0].design
+    assert (design.name, design.items_per_second) == ("this catalog", 45.0)
+    assert design.source == ("measured 2026-11-30 by this system's load test (report.json), batch 8, 512 tokens a text")
+    assert costs[0].per_million == pytest.approx(1.408 / (45 * 3600) * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"target__instance_type": "ml.g5.2xlarge"}, "instance type ml.g5.2xlarge (catalog: ml.g5.xlarge)"),
+        ({"target__instance_type": None}, "instance type unknown"),
+        ({"target__topology": "cpu-onnx"}, "topology cpu-onnx (catalog: multi-model)"),
+        ({"target__image": None}, "image unknown"),
+        ({"target__image": "1.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.35.0-lmi17.0.0-cu128"}, "image 1.dkr"),
+        ({"models__0__name": "other"}, "models other, minilm, xlmr-large (catalog: mdeberta"),
+        ({"models__1__settings": None}, "settings of minilm unknown"),
+        ({"models__0__settings__option.revision": "main"}, "mdeberta option.revision main (catalog: b5113eb"),
+        ({"models__0__settings__option.model_id": "org/m"}, "mdeberta option.model_id org/m"),
+        ({"models__0__settings__option.dtype": "fp16"}, "mdeberta option.dtype fp16 (catalog: not set)"),
+        ({"models__2__settings__gpu.maxWorkers": "4"}, "xlmr-large gpu.maxWorkers 4 (catalog: 1)"),
+        ({"models__2__settings__option.max_length": "128"}, "xlmr-large option.max_length 128 (catalog: not set)"),
+        ({"models__1__settings__handler": "batched"}, "minilm handler batched (catalog: stock)"),
+        ({"models__1__settings__packages": "x==1"}, "minilm packages x==1 (catalog: )"),
+    ],
+)
+def test_a_load_test_of_another_setup_leaves_the_rate_unknown(
+    changes: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    """Each difference between load test and catalog is named: models, their settings, instance type and image."""
+    catalog = load_catalog(ENCODERS).catalog
+    design = design_of(catalog, read_reports(written(tmp_path / "r.json", measured_run(catalog, **changes))))
+    assert design.items_per_second is None
+    assert f"the run 'mine' differs in 1 points, such as {named}" in design.source
+    assert "measure with `cohost bench`" in design.source
+
+
+def test_a_load_test_with_another_number_of_engine_processes_leaves_the_rate_unknown(tmp_path: Path) -> None:
+    """The rate of two engine processes per device is not the rate of a catalog that states no number."""
+    catalog = load_catalog(ROOT / "model_configs" / "examples" / "encoders-shared.yaml").catalog
+    endpoint = catalog.endpoint.model_copy(update={"engines_per_device": 2})
+    other = catalog.model_copy(update={"endpoint": endpoint})
+    measured = read_reports(written(tmp_path / "r.json", measured_run(other)))
+    assert design_of(other, measured).items_per_second == 45.0
+    assert design_of(catalog, measured).items_per_second is None
+    assert "mdeberta option.engines_per_device 2 (catalog: not set)" in design_of(catalog, measured).source
+
+
+@pytest.mark.parametrize(
+    ("rate", "changes"), [(None, {}), (90.0, {"target__emulated": True}), (90.0, {"models__0__tokens": None})]
+)
+def test_a_load_test_without_rate_or_lengths_is_no_measurement(
+    rate: float | None, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """A load test without batch 8, on the emulator, or with texts of unknown length gives the catalog no rate."""
+    catalog = load_catalog(ENCODERS).catalog
+    report = written(tmp_path / "r.json", measured_run(catalog, **changes), rate)
+    assert design_of(catalog, read_reports(report)).items_per_second is None
+
+
+def test_the_stacks_outputs_take_the_reports_that_a_variable_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stack's outputs and `cohost cost` read the reports that COHOST_REPORTS names, separated as in PATH."""
+    catalog = load_catalog(ENCODERS).catalog
+    good = written(tmp_path / "b.json", measured_run(catalog))
+    other = written(tmp_path / "a.json", measured_run(catalog, target__instance_type="ml.g5.2xlarge"))
+    monkeypatch.setenv("COHOST_REPORTS", f"{other}{os.pathsep}{good}")
+
+    line = planned_costs(catalog, load_prices(), REGION)["CostPerMillionUsd"]
+
+    assert line.value == "8.69"
+    assert "45 items/s, measured 2026-11-30 by this system's load test (b.json)" in line.description
+    costs = compare(catalog, load_prices(), REGION, busy_hours=24)
+    assert [one.design.items_per_second for one in costs] == [45.0, 104, 78, None, 27, 104, 45.0, 45.0]
+
+
+def test_a_wrong_file_in_the_variable_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in COHOST_REPORTS that does not exist ends the synth."""
+    monkeypatch.setenv("COHOST_REPORTS", str(tmp_path / "none.json"))
+    with refused("report-unreadable", kind=PriceError):
+        planned_costs(load_catalog(ENCODERS).catalog, load_prices(), REGION)
 
 
 def test_reports_of_ones_own_are_compared(tmp_path: Path) -> None:
@@ -107,7 +240,7 @@ def test_reports_of_ones_own_are_compared(tmp_path: Path) -> None:
     report.write_text(json.dumps({"items_per_second": 208, "instance_type": "ml.g5.xlarge", "measured": "2026-11-30"}))
     costs = compare(load_catalog(ENCODERS).catalog, load_prices(), REGION, busy_hours=24, reports=[report])
     assert costs[0].design.name == "this catalog"
-    assert costs[-1].design.source == "mine.json, 2026-11-30"
+    assert costs[-1].design.source == "as mine.json states, 2026-11-30"
     assert costs[-1].per_million == pytest.approx(1.88, abs=0.01)
 
 
@@ -145,13 +278,16 @@ def test_report_of_the_load_test_is_read(tmp_path: Path) -> None:
     path.write_text(run_report())
     (design,) = read_reports(path)
     assert (design.name, design.instances, design.items_per_second) == ("mine", 2, 45.0)
-    assert design.source == "report.json, 2026-11-30, batch 8"
+    assert design.source == (
+        "measured 2026-11-30 by this system's load test (report.json), batch 8, an unknown number of tokens a text"
+    )
 
 
 def test_fields_of_the_load_tests_report_are_the_ones_read() -> None:
     """The fields that pricing reads exist in the report's own model."""
-    assert {"label", "started", "target", "marks"} <= RunRecord.model_fields.keys()
-    assert {"instance_type", "instance_count", "emulated"} <= Target.model_fields.keys()
+    assert {"label", "started", "target", "marks", "models"} <= RunRecord.model_fields.keys()
+    assert {"instance_type", "instance_count", "emulated", "topology", "image"} <= Target.model_fields.keys()
+    assert {"name", "settings", "tokens"} <= Model.model_fields.keys()
     assert {"message", "invalid"} <= Mark.model_fields.keys()
     assert {"record", "headlines"} <= RunSummary.model_fields.keys()
     assert "items_per_s_at_8" in Headline.model_fields
@@ -204,4 +340,4 @@ def test_catalog_that_keeps_a_copy_bills_all_hours() -> None:
 
     design = design_of(catalog)
 
-    assert (design.instances, design.scales_to_zero, design.items_per_second) == (2, False, 104)
+    assert (design.instances, design.scales_to_zero) == (2, False)

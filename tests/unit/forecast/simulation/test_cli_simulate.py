@@ -96,12 +96,39 @@ def test_figures_of_the_service_can_be_given() -> None:
     assert found["results"][1]["instance_hours"] == pytest.approx(3 / 60)
 
 
-def test_a_rate_of_other_models_is_not_taken_silently() -> None:
-    """A warning says so if the rate was measured with other models or another type."""
-    assert "measured with other models" not in run("--pattern", "idle").stderr
-    warned = run("--pattern", "idle", "--catalog", OFFLINE)
-    assert "measured with other models" in warned.stderr
-    assert "measured with" not in run("--pattern", "idle", "--catalog", OFFLINE, "--requests-per-second", "9").stderr
+@pytest.mark.parametrize("catalog", [ENCODERS, OFFLINE])
+def test_a_published_rate_is_not_taken_silently(catalog: str) -> None:
+    """A warning says that the default rate was published by others, also for a catalog of the same three models."""
+    warned = run("--pattern", "idle", "--catalog", catalog)
+    assert "39 requests per second are published by others" in warned.stderr
+    assert "published" not in run("--pattern", "idle", "--catalog", catalog, "--requests-per-second", "9").stderr
+    told = "not measured with this catalog: calls/s, latency, waking, end of an instance."
+    assert told in warned.stdout.replace("\n", " ")
+    figures = (
+        "--requests-per-second",
+        "9",
+        "--service-ms",
+        "20",
+        "--wake-seconds",
+        "300",
+        "--instance-tail-minutes",
+        "5",
+    )
+    assert "Published" not in run("--pattern", "idle", *figures).stdout
+
+
+def test_less_than_a_day_is_not_extrapolated_without_a_mark(tmp_path: Path) -> None:
+    """Amounts that repeat a trace of less than a day have a mark, which a note explains, and a field in the JSON."""
+    file = tmp_path / "calls.csv"
+    file.write_text("time\n2027-01-04T08:00:00Z\n2027-01-04T08:00:05Z\n", encoding="utf-8")
+    result = run("--trace", str(file))
+    assert "~33.79" in result.stdout
+    assert "~1027.84" in result.stdout
+    assert "2 calls in 1 minutes" in result.stdout
+    assert "~ marks amounts per day and month that repeat these minutes" in result.stdout.replace("\n", " ")
+    assert data("--trace", str(file))["trace"]["extrapolated"] is True
+    assert "~" not in run("--pattern", "idle", "--days", "1").stdout
+    assert data("--pattern", "idle", "--days", "1")["trace"]["extrapolated"] is False
 
 
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:

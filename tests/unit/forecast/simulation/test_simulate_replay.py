@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from simulation_cases import multi, trace, zero
 
 from cohost.forecast.pricing.running_hours import Service
 from cohost.forecast.simulation.replay import replay
+from cohost.forecast.simulation.tracking import Scaler
 
 DAY = 24 * 60
 SERVICE = Service()
@@ -219,3 +223,18 @@ def test_an_unknown_price_stays_unknown() -> None:
     found = replay(trace([0] * DAY), multi(), SERVICE)
     assert (found.per_day(None), found.per_month(None)) == (None, None)
     assert found.per_month(1.408) == pytest.approx(1.408 * 730)
+
+
+def test_a_woken_copy_may_go_without_the_cooldown_before_it() -> None:
+    """A scale-out ends the cooldown of the scale-in before it, so the idle time alone decides."""
+    fleet: Any = SimpleNamespace(desired=1, serving=1, starting=0)
+    fleet.shrink = lambda copies, _: setattr(fleet, "desired", fleet.desired - copies)
+    fleet.grow = lambda copies, _now, _ready: setattr(fleet, "desired", fleet.desired + copies)
+    scaler = Scaler(rules=zero(idle_minutes=1, scale_in_cooldown=3600), service=Service(), fleet=fleet)
+    scaler.shrink_to(0, 0.0)
+    scaler.wake(60.0, 100.0)
+    scaler.idle_since = 100.0
+    scaler.rest(159.0)
+    assert fleet.desired == 1
+    scaler.rest(160.0)
+    assert (fleet.desired, scaler.shrunk) == (0, 2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohost.errors import SimulationError
-from cohost.forecast.simulation.traces import Pattern, make_trace, read_trace, trace_of_bins
+from cohost.forecast.simulation.trace_files import read_trace
+from cohost.forecast.simulation.traces import Pattern, make_trace, trace_of_bins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +58,126 @@ def test_counts_and_single_requests_in_either_format_become_calls_a_minute(
     assert (found.start, list(found.counts), found.name) == (EIGHT, [3, 0, 1], name)
 
 
+HOURS = ("2026-11-02T08:00:00Z", "2026-11-02T09:00:00Z", "2026-11-02T10:00:00Z")
+SUMS = (40, 1200, 900)
+ALB = (
+    "{kind} {answered} app/lb/50dc6c495c0c9188 192.0.2.7:2817 10.0.0.1:80 0.000 0.040 0.000 200 200 34 366 "
+    '"POST https://example.com:443/score?a=\\"b c\\" HTTP/1.1" "curl/8 (x y)" - - arn:aws:elasticloadbalancing:x '
+    '"Root=1-58337262" "example.com" "-" 0 {created} "forward" "-" "-" "10.0.0.1:80" "200" "-" "-"'
+)
+
+
+def exported(*statistics: str, unit: str | None = "Count", **more: object) -> list[dict[str, object]]:
+    """Return the datapoints of an hour each as CloudWatch's API has them, in no order."""
+    return [
+        {"Timestamp": at, **{name: float(count) for name in statistics}, **({"Unit": unit} if unit else {}), **more}
+        for at, count in reversed(list(zip(HOURS, SUMS, strict=True)))
+    ]
+
+
+def lines_of(header: str, form: str = "{at},{count}") -> str:
+    """Return a CSV with one line per hour."""
+    return "\n".join([header, *(form.format(at=at, count=count) for at, count in zip(HOURS, SUMS, strict=True))])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("console.csv", lines_of("Timestamp,Sum")),
+        ("invocations.csv", lines_of("Timestamp,Invocations")),
+        ("upper.csv", lines_of("TIME,REQUESTS")),
+        ("floats.csv", lines_of("time,requests", "{at},{count}.0")),
+        ("none.csv", lines_of("", "{at},{count}.0")),
+        ("label.csv", lines_of(",m1\nLabel,Invocations", '{at},"{count}"')),
+        ("twice.csv", lines_of("Full label,Invocations\nTimestamp,Sum")),
+        ("slashes.csv", re.sub("2026-11-02T", "2026/11/02 ", lines_of("Timestamp,Sum"))),
+        ("two.csv", lines_of("Timestamp,Average,SampleCount,Sum", "{at},1,{count},{count}.0")),
+        ("statistics.json", json.dumps({"Label": "Invocations", "Datapoints": exported("Sum")}, indent=2)),
+        ("samples.json", json.dumps({"Label": "Invocations", "Datapoints": exported("SampleCount")})),
+        ("array.json", json.dumps(exported("Sum"))),
+        ("data.json", json.dumps({"MetricDataResults": [{"Id": "m1", "Label": "Invocations", "Timestamps": HOURS,
+                                  "Values": [float(count) for count in SUMS], "StatusCode": "Complete"}]})),
+        ("cli.jsonl", "\n".join(map(json.dumps, exported("Sum")))),
+        ("lines.txt", "\n".join(map(json.dumps, exported("Sum", unit=None)))),
+        ("cases.jsonl", "\n".join(json.dumps({"TIME": at, "Requests": n}) for at, n in zip(HOURS, SUMS, strict=True))),
+    ],
+)  # fmt: skip
+def test_exports_of_cloudwatch_are_recognised_by_their_content(
+    read: Callable[..., Trace], name: str, text: str
+) -> None:
+    """Exports of console, CLI and API are recognised under any file name: 2,140 calls in three hours."""
+    found = read(text, name)
+    assert (found.calls, found.start) == (2140, dt.datetime(2026, 11, 2, 8, tzinfo=dt.UTC))
+    assert [sum(found.counts[60 * hour : 60 * hour + 60]) for hour in range(3)] == list(SUMS)
+
+
+@pytest.mark.parametrize("kind", ["http", "https", "h2", "grpcs", "ws", "wss"])
+def test_an_access_log_of_a_load_balancer_has_a_request_a_line(read: Callable[..., Trace], kind: str) -> None:
+    """A request counts when it came, not when it was answered; an entry without that moment counts at its answer."""
+    entry = ALB.format(kind=kind, answered="2027-01-04T08:01:05.1Z", created="2027-01-04T08:00:59.9Z")
+    old = " ".join(ALB.format(kind=kind, answered="2027-01-04T08:02:05.1Z", created="").split(" ")[:12])
+    found = read(f"{entry}\n\n{entry}\n{old}\n", "log.txt")
+    assert (found.start, list(found.counts)) == (EIGHT, [2, 0, 1])
+    with refused("trace-log", kind=SimulationError):
+        read(f"{entry}\nsomething else\n", "log.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (lines_of("Timestamp,Average"), "'Average'"),
+        (lines_of("Timestamp,lmi-cohost"), "'lmi-cohost'"),
+        (lines_of("Timestamp,model"), "'model'"),
+        (lines_of("Label,ModelLatency"), "'ModelLatency'"),
+        (lines_of("Timestamp,a,b", "{at},{count},1"), "'a', 'b'"),
+        (lines_of("", "{at},{count},1"), "3 columns without names"),
+        (lines_of("Sum,Invocations", "{count},{count}"), "no time, only the columns 'Sum', 'Invocations'"),
+        (json.dumps({"Datapoints": exported("Average")}), "'Average'"),
+        (json.dumps(exported("Maximum", "Minimum")), "'Maximum', 'Minimum'"),
+        (json.dumps({"Datapoints": exported("Sum", unit="Seconds")}), "'Seconds'"),
+        ("\n".join(map(json.dumps, exported(model="a"))), "'model'"),
+        (json.dumps({"Sum": 1.0}), "only the keys Sum"),
+    ],
+)
+def test_a_column_that_is_not_understood_is_named(read: Callable[..., Trace], text: str, named: str) -> None:
+    """A column that is not understood is an error; its lines are not taken for single requests."""
+    with refused("trace-columns", kind=SimulationError) as caught:
+        read(text, "trace.txt")
+    assert named in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ({"MetricDataResults": []}, "0 metrics"),
+        ({"MetricDataResults": [{"Label": "a"}, {"Label": "b"}]}, "2 metrics: 'a', 'b'"),
+        ({"MetricDataResults": [{"Label": "a", "StatusCode": "PartialData"}]}, "a part of the data"),
+        ({"MetricDataResults": [{"Label": "a"}], "NextToken": "x"}, "a part of the data"),
+    ],
+)
+def test_several_metrics_or_a_part_of_one_are_refused(
+    read: Callable[..., Trace], document: dict[str, object], problem: str
+) -> None:
+    """Answers of GetMetricData with several metrics or without the last page are rejected."""
+    with refused("trace-metrics", kind=SimulationError) as caught:
+        read(json.dumps(document), "data.json")
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize("text", ["40\n1200\n900\n", "[40, 1200, 900]", "time,requests\n0,1\n3600,5\n"])
+def test_a_list_of_counts_is_not_taken_for_times(read: Callable[..., Trace], text: str) -> None:
+    """A number of seconds before 2006 is rejected as a time."""
+    with refused("trace-time", kind=SimulationError):
+        read(text)
+
+
+def test_a_plain_list_of_times_has_a_request_each(read: Callable[..., Trace]) -> None:
+    """JSON objects are read one per line, or from a JSON array."""
+    times = ["2027-01-04T08:00:00Z", "2027-01-04T08:00:59Z", "2027-01-04T08:01:00Z"]
+    for text in ("\n".join(times), json.dumps(times)):
+        assert list(read(text, "times.txt").counts) == [2, 1]
+
+
 def test_bins_wider_than_a_minute_are_spread_and_gaps_are_quiet(read: Callable[..., Trace]) -> None:
     """Calls of five-minute bins are spread over minutes, and a missing bin has none."""
     found = read("time,requests\n2027-01-04T08:00Z,7\n2027-01-04T08:10Z,5\n2027-01-04T08:15Z,0\n")
@@ -88,7 +211,7 @@ def test_no_call_is_lost_or_made_by_spreading(bins: list[tuple[int, int]], width
         ("b.csv", "time,requests\n1799049600,1\n1799049660,1\n1799049600,2\n", [("trace-repeated", 4)]),
         ("c.csv", "time,requests\n1799049600,1\n1799049660\n", [("trace-columns", 3)]),
         ("d.csv", "time\n1799049600000\n", [("trace-time", 2)]),
-        ("e.jsonl", '{"time": 1\n{"at": 1}\n{"time": true}\n{"time": 1, "requests": "a"}\n',
+        ("e.jsonl", '{"time": 1\n{"at": 1}\n{"time": true}\n{"time": 1799049600, "requests": "a"}\n',
          [("trace-json", 1), ("trace-columns", 2), ("trace-time", 3), ("trace-count", 4)]),
     ],
 )  # fmt: skip
@@ -106,9 +229,9 @@ def test_faults_come_with_their_lines(
 @pytest.mark.parametrize(
     ("name", "text", "code"),
     [
-        ("f.jsonl", '{"time": 1, "requests": 2}\n{"time": 61}\n', "trace-mixed"),
+        ("f.jsonl", '{"time": 1799049600, "requests": 2}\n{"time": 1799049660}\n', "trace-mixed"),
         ("g.csv", "time,requests\n", "trace-empty"),
-        ("h.csv", "time,requests\n1,1\n1799049600,1\n", "trace-long"),
+        ("h.csv", "time,requests\n1136073600,1\n1799049600,1\n", "trace-long"),
     ],
 )
 def test_files_that_are_wrong_as_a_whole_are_refused(

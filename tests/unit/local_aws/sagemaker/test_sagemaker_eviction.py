@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local_aws.sagemaker.model_cache.cache import ModelCache
 from local_aws.sagemaker.model_cache.eviction import Eviction
 from local_aws.sagemaker.model_cache.models import CachedModel, CachedModels
 from local_aws.testing.sagemaker_cloud import in_threads
@@ -67,6 +68,34 @@ def test_a_call_makes_room_beside_its_model_by_idle_ones_only() -> None:
 
     assert asyncio.run(scene()) == [True, False]
     assert (instance.unloaded, instance.eviction.evictions) == (["idle"], 1)
+
+
+def test_a_model_is_used_until_its_call_ends() -> None:
+    """The end of a long call counts, and not its begin: the model that was called meanwhile makes room first."""
+    cache = object.__new__(ModelCache)
+    cache._models, cache._keep, cache._closed = CachedModels(), True, False
+    for target, at in (("long", 1.0), ("short", 2.0)):
+        model = cache._models.add(target)
+        model.loaded, model.last_used, model.leases = True, at, 1
+    long, _ = cache.models
+
+    cache.release(long)
+
+    assert [model.target for model in cache.models] == ["short", "long"]
+
+
+@pytest.mark.process
+def test_a_model_that_the_container_has_already_is_loaded(cloud: Cloud) -> None:
+    """A container that kept a model which the cache forgot answers 409 to its load, and then its calls."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy()
+    assert cloud.invoke()["answer"] == "a"
+    cache = cloud.cache()
+    known: Any = vars(cache)["_models"]
+    cloud.look(lambda: [known.remove(model) for model in list(cache.models)])
+
+    assert cloud.invoke()["answer"] == "a"
+    assert [model.loaded for model in cache.models] == [True]
 
 
 @pytest.mark.process
