@@ -39,7 +39,6 @@ class Alarm(ResourceType):
         }
     )  # fmt: skip
     required: ClassVar[frozenset[str]] = frozenset({"ComparisonOperator", "EvaluationPeriods"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"AlarmName"})
     name_property: ClassVar[str | None] = "AlarmName"
 
     def create(self, request: Request) -> Outcome:
@@ -78,8 +77,6 @@ class Dashboard(ResourceType):
 
     type: ClassVar[str] = "AWS::CloudWatch::Dashboard"
     known: ClassVar[frozenset[str]] = frozenset({"DashboardBody", "DashboardName", "Tags"})
-    required: ClassVar[frozenset[str]] = frozenset({"DashboardBody"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"DashboardName"})
     name_property: ClassVar[str | None] = "DashboardName"
 
     def create(self, request: Request) -> Outcome:
@@ -128,7 +125,6 @@ class LogGroup(ResourceType):
 
     type: ClassVar[str] = "AWS::Logs::LogGroup"
     known: ClassVar[frozenset[str]] = frozenset({"KmsKeyId", "LogGroupName", "RetentionInDays", "Tags"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"LogGroupName"})
     name_property: ClassVar[str | None] = "LogGroupName"
 
     def create(self, request: Request) -> Outcome:
@@ -182,7 +178,6 @@ class Topic(ResourceType):
 
     type: ClassVar[str] = "AWS::SNS::Topic"
     known: ClassVar[frozenset[str]] = frozenset({*_TOPIC_ATTRIBUTES, "Tags", "TopicName"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"TopicName"})
     name_property: ClassVar[str | None] = "TopicName"
 
     def create(self, request: Request) -> Outcome:
@@ -219,7 +214,6 @@ class TopicPolicy(ResourceType):
 
     type: ClassVar[str] = "AWS::SNS::TopicPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "Topics"})
-    required: ClassVar[frozenset[str]] = known
 
     def create(self, request: Request) -> Outcome:
         """Put the policy on each topic."""
@@ -249,8 +243,6 @@ class Subscription(ResourceType):
 
     type: ClassVar[str] = "AWS::SNS::Subscription"
     known: ClassVar[frozenset[str]] = frozenset({*_SUBSCRIPTION_ATTRIBUTES, "Endpoint", "Protocol", "TopicArn"})
-    required: ClassVar[frozenset[str]] = frozenset({"Protocol", "TopicArn"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"Endpoint", "Protocol", "TopicArn"})
 
     def create(self, request: Request) -> Outcome:
         """Subscribe the endpoint to the topic."""
@@ -314,8 +306,6 @@ class Budget(ResourceType):
 
     type: ClassVar[str] = "AWS::Budgets::Budget"
     known: ClassVar[frozenset[str]] = frozenset({"Budget", "NotificationsWithSubscribers", "ResourceTags"})
-    required: ClassVar[frozenset[str]] = frozenset({"Budget"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"NotificationsWithSubscribers"})
 
     def create(self, request: Request) -> Outcome:
         """Make the budget."""
