@@ -142,7 +142,12 @@ class Gateway:
             caller, receive = await self._verifier.verify(scope, receive)
             receive = await self._allow(caller, scope, receive)
         except NotSignedRight as verdict:
-            await refusal(verdict, scope)(scope, receive, send)
+            answer = refusal(verdict, scope)
+            if "expect" in Headers(scope=scope):
+                # The client does not send the body after this answer, so the server must not wait for the body in the
+                # bytes of the next request. S3 closes the connection too.
+                answer.headers["connection"] = "close"
+            await answer(scope, receive, send)
             return
         scope["aws_key"] = caller.key
         if caller.service == PAGES_SERVICE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
@@ -302,28 +303,30 @@ BUDGET_NAME_LIMIT: Final = 100
 
 
 class Budget(ResourceType):
-    """AWS::Budgets::Budget; `Ref` is its name. Nothing is spent on this machine, so no notification is ever sent."""
+    """AWS::Budgets::Budget; `Ref` is its Id, which is not its name. Nothing is spent here, so it sends nothing."""
 
     type: ClassVar[str] = "AWS::Budgets::Budget"
     known: ClassVar[frozenset[str]] = frozenset({"Budget", "NotificationsWithSubscribers", "ResourceTags"})
 
     def create(self, request: Request) -> Outcome:
-        """Make the budget."""
+        """Make the budget. The schema's identifier is the read-only Id, so its form is not to be relied upon."""
         stated = request.properties["Budget"].get("BudgetName")
         name = stated or physical_name(request.stack_name, request.logical_id, limit=BUDGET_NAME_LIMIT)
-        return self._create(request, str(name))
+        return self._create(request, str(name), str(uuid.uuid4()))
 
     def update(self, request: Request) -> Outcome:
         """Delete the budget and create it again under its name, since moto has no UpdateBudget."""
-        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
-        return self._create(request, request.physical_id)
+        name = str(request.attributes["BudgetName"])
+        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=name)
+        return self._create(request, name, request.physical_id)
 
     def delete(self, request: Request) -> None:
         """Remove the budget."""
-        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
+        name = str(request.attributes["BudgetName"])
+        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=name)
 
     @staticmethod
-    def _create(request: Request, name: str) -> Outcome:
+    def _create(request: Request, name: str, budget_id: str) -> Outcome:
         properties = request.properties
         call(
             request.client("budgets"),
@@ -332,4 +335,4 @@ class Budget(ResourceType):
             Budget={**properties["Budget"], "BudgetName": name},
             NotificationsWithSubscribers=properties.get("NotificationsWithSubscribers"),
         )
-        return Outcome(physical_id=name)
+        return Outcome(physical_id=budget_id, attributes={"Id": budget_id, "BudgetName": name})
