@@ -143,7 +143,7 @@ def key_of_object(region: str, bucket: str, name: str) -> ObjectKey | None:
 
     s3: Any = get_backend("s3")[ACCOUNT_ID][PARTITION]
     holder = s3.buckets.get(bucket)
-    found = None if holder is None else holder.keys.get(name)
+    found: Any = None if holder is None else holder.keys.get(name)
     if not str(getattr(found, "encryption", None) or "").startswith("aws:kms"):  # a deleted object has only a marker
         return None
     return _customer_key(region, found.kms_key_id, by_bucket=_is_true(found.bucket_key_enabled))

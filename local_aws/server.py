@@ -163,6 +163,7 @@ class LocalAws:
             "monitoring": self.cloudwatch.asgi,
             "sagemaker": self.sagemaker.asgi,
             "scheduler": self.scheduler.asgi,
+            "servicequotas": self.sagemaker.asgi,
         }
         pages: dict[str, ASGIApp] = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
         pages[CLOCK_PATH] = Router([Route(CLOCK_PATH, self._clock.answer, methods=["GET", "PUT"])])

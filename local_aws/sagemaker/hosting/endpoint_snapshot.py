@@ -13,6 +13,7 @@ from cohost.hardware.instances import INSTANCES
 from local_aws.kit.errors import ValidationException
 from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.model_cache.disk import S3Location
+from local_aws.sagemaker.telemetry.data_capture import CapturePlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ class VariantPlan:
 
     `container` runs on each of the variant's instances; None for a variant made of inference components. `scaling` is
     None if the number of instances is fixed. `role` is the ARN of the endpoint configuration's execution role, which
-    variants made of inference components need.
+    variants made of inference components need. `capture` says how the variant's calls are captured.
     """
 
     name: str
@@ -67,6 +68,7 @@ class VariantPlan:
     container: ContainerPlan | None
     scaling: ManagedScaling | None
     role: str | None
+    capture: CapturePlan | None = None
 
 
 def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
@@ -75,8 +77,8 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
     Raises:
         ValidationException: a model that the configuration names was deleted.
     """
-    role = config.definition.get("ExecutionRoleArn")
-    return tuple(_variant(variant, role, models) for variant in config.definition["ProductionVariants"])
+    definition = config.definition
+    return tuple(_variant(variant, definition, models) for variant in definition["ProductionVariants"])
 
 
 def container_plan(
@@ -113,15 +115,20 @@ def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
     return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
 
 
-def _variant(variant: dict[str, Any], role: str | None, models: Collection[Resource]) -> VariantPlan:
+def _variant(
+    variant: dict[str, Any], definition: Mapping[str, Any], models: Collection[Resource]
+) -> VariantPlan:
+    role = definition.get("ExecutionRoleArn")
+    container = None if variant.get("ModelName") is None else _container(variant, models)
     return VariantPlan(
         name=variant["VariantName"],
         instance_type=variant["InstanceType"],
         instance_count=variant["InitialInstanceCount"],
         weight=variant["InitialVariantWeight"],
-        container=None if variant.get("ModelName") is None else _container(variant, models),
+        container=container,
         scaling=_scaling(variant),
         role=role,
+        capture=CapturePlan.of(definition.get("DataCaptureConfig"), role if container is None else container.role),
     )
 
 
