@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.context import missing_attribute
-from local_aws.cloudformation.intrinsics import UNKNOWN, Reference, as_text, references
+from local_aws.cloudformation.templates.intrinsics import UNKNOWN, Reference, as_text, references
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from local_aws.cloudformation.context import Context
     from local_aws.cloudformation.resources.base import ResourceType
     from local_aws.cloudformation.state import Live, Stack, Target
-    from local_aws.cloudformation.template import ResourceDefinition
+    from local_aws.cloudformation.templates.template import ResourceDefinition
 
 
 MISSING: Final = object()

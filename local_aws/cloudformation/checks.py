@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.context import missing_attribute
 from local_aws.cloudformation.errors import CloudFormationError, ValidationError
-from local_aws.cloudformation.forms import check_functions
-from local_aws.cloudformation.intrinsics import imported_names, references, used_conditions
-from local_aws.cloudformation.resources.schemas import value_at
-from local_aws.cloudformation.sections import check_sections
+from local_aws.cloudformation.templates.forms import check_functions
+from local_aws.cloudformation.templates.intrinsics import imported_names, references, used_conditions
+from local_aws.cloudformation.templates.schemas import value_at
+from local_aws.cloudformation.templates.sections import check_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from local_aws.cloudformation.intrinsics import Resolver
     from local_aws.cloudformation.resources import ResourceTypes
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.intrinsics import Resolver
+    from local_aws.cloudformation.templates.template import Template
 
 
 IAM_TYPES: Final = ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")

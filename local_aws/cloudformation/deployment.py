@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from local_aws.cloudformation.resources.base import Initiated
     from local_aws.cloudformation.state import Journal, Stack, Target
-    from local_aws.cloudformation.template import ResourceDefinition
+    from local_aws.cloudformation.templates.template import ResourceDefinition
 
 
 REPLACING = "Requested update requires the creation of a new physical resource; hence creating one."

@@ -15,10 +15,10 @@ from local_aws.cloudformation.errors import (
     stack_not_found,
     unsupported,
 )
-from local_aws.cloudformation.parameters import resolve_parameters
 from local_aws.cloudformation.resources.base import change_set_arn, stack_arn
 from local_aws.cloudformation.state import REVIEW, ChangeSet, Stack, Target, now
-from local_aws.cloudformation.template import parse_template, template_body
+from local_aws.cloudformation.templates.parameters import resolve_parameters
+from local_aws.cloudformation.templates.template import parse_template, template_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.model import ListShape, MapShape, StructureShape
 
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.resources.schemas import Schema, schema_of
+from local_aws.cloudformation.templates.schemas import Schema, schema_of
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:

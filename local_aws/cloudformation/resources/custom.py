@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from starlette.responses import Response
 
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.intrinsics import as_text
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, physical_name
-from local_aws.cloudformation.resources.schemas import Schema
+from local_aws.cloudformation.templates.intrinsics import as_text
+from local_aws.cloudformation.templates.schemas import Schema
 from local_aws.gateway import read_body
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from local_aws.kit.errors import not_emulated
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from local_aws.cloudformation.resources.schemas import Schema
+    from local_aws.cloudformation.templates.schemas import Schema
 
 
 BUCKET_NAME_LIMIT: Final = 63

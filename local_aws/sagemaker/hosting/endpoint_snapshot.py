@@ -115,9 +115,7 @@ def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
     return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
 
 
-def _variant(
-    variant: dict[str, Any], definition: Mapping[str, Any], models: Collection[Resource]
-) -> VariantPlan:
+def _variant(variant: dict[str, Any], definition: Mapping[str, Any], models: Collection[Resource]) -> VariantPlan:
     role = definition.get("ExecutionRoleArn")
     container = None if variant.get("ModelName") is None else _container(variant, models)
     return VariantPlan(

@@ -11,7 +11,7 @@ from local_aws.cloudformation.engine import Engine
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources import ResourceTypes
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
-from local_aws.cloudformation.resources.schemas import Schema
+from local_aws.cloudformation.templates.schemas import Schema
 from local_aws.kit.clients import Clients
 
 if TYPE_CHECKING:

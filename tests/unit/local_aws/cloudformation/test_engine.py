@@ -546,7 +546,7 @@ def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.Mon
 def test_iam_resources_need_their_capability() -> None:
     """The named capability covers the plain one, and not the other way round."""
     from local_aws.cloudformation.checks import check_capabilities
-    from local_aws.cloudformation.template import parse_template
+    from local_aws.cloudformation.templates.template import parse_template
 
     plain = parse_template(body({"R": {"Type": "AWS::IAM::Role"}}))
     named = parse_template(body({"R": {"Type": "AWS::IAM::Role", "Properties": {"RoleName": "x"}}}))

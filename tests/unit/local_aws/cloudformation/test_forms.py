@@ -13,7 +13,7 @@ from cloud_fakes import World, make_engine, thing
 from fakes.faults import faulted
 
 from local_aws.cloudformation.checks import check_template
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.template import parse_template
 
 
 def check(value: Any = "v", *, resources: dict[str, Any] | None = None, **sections: Any) -> None:

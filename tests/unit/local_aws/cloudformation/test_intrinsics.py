@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.intrinsics import NO_VALUE, UNKNOWN, Reference, Resolver, references
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.intrinsics import NO_VALUE, UNKNOWN, Reference, Resolver, references
+from local_aws.cloudformation.templates.template import parse_template
 
 TEMPLATE = {
     "Mappings": {"Map": {"us-east-1": {"ami": "x"}}},

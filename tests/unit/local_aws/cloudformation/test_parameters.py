@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.parameters import Parameter, check_parameters, resolve_parameters
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.parameters import Parameter, check_parameters, resolve_parameters
+from local_aws.cloudformation.templates.template import parse_template
 
 
 def resolve(

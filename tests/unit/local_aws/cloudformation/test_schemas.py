@@ -8,8 +8,8 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from local_aws.cloudformation.resources import aws_types
-from local_aws.cloudformation.resources.schemas import knows, schema_of, value_at
 from local_aws.cloudformation.resources.security import Key
+from local_aws.cloudformation.templates.schemas import knows, schema_of, value_at
 
 
 @pytest.mark.parametrize("one", aws_types(), ids=lambda one: one.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.template import s3_location, template_body
+from local_aws.cloudformation.templates.template import s3_location, template_body
 from local_aws.kit.clients import Clients
 
 

@@ -10,14 +10,14 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.errors import ValidationError
-from local_aws.cloudformation.forms import check_condition, check_functions
-from local_aws.cloudformation.intrinsics import references
-from local_aws.cloudformation.parameters import check_parameters
+from local_aws.cloudformation.templates.forms import check_condition, check_functions
+from local_aws.cloudformation.templates.intrinsics import references
+from local_aws.cloudformation.templates.parameters import check_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.template import Template
 
 
 LIMITS: Final = {"Mappings": 200, "Outputs": 200, "Resources": 500}

@@ -14,7 +14,7 @@ from local_aws.cloudformation.errors import ValidationError, unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.template import Template
 
 
 SSM_VALUE: Final = "AWS::SSM::Parameter::Value<"

@@ -1,4 +1,4 @@
-"""What AWS's resource schemas say of a type: its properties, which of them fix the resource, and its tags.
+"""The rules of resource types from AWS's schemas: properties, those whose change replaces the resource, and tags.
 
 The schemas are those that cfn-lint ships, AWS's own of its CloudFormation registry. They are read from cfn-lint's data
 folder, since importing cfn-lint takes two seconds.

@@ -12,8 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.errors import ValidationError, unsupported
-from local_aws.cloudformation.intrinsics import FUNCTIONS, LOGIC, SUB_NAME, SUB_VARIABLE, short_text
-from local_aws.cloudformation.resources.schemas import data_folder
+from local_aws.cloudformation.templates.intrinsics import FUNCTIONS, LOGIC, SUB_NAME, SUB_VARIABLE, short_text
+from local_aws.cloudformation.templates.schemas import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ from local_aws.cloudformation.errors import ValidationError, unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.template import Template
 
 # Stands for a value that is known only after the deploy, with the text that AWS's change sets have.
 UNKNOWN: Final = "{{changeSet:KNOWN_AFTER_APPLY}}"
