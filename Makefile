@@ -55,9 +55,10 @@ check: setup ## Lint, type-check, look for duplicate code, secrets and known fau
 	python tools/duplicate_code.py
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
 
-# One process for the catalogs, one for the pages, which share an emulation: they take about as long.
-examples: setup ## Synthesise, lint and price every catalog; type in what README and docs tell a reader to
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/infrastructure/test_examples.py tests/e2e/test_documents.py
+# One process for each file of its tests, two at a time; the longest begins first.
+examples: setup ## Deploy, call, change and remove every catalog; lint and price it; type in what README and docs say
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/e2e/test_examples_deployed.py tests/e2e/test_documents.py \
+	  tests/infrastructure/test_examples.py
 
 conformance: setup ## Replay the recordings of the real server and say how many answers are equal
 	python tests/integration/local_aws/lmi/conformance.py
