@@ -55,9 +55,10 @@ check: setup ## Lint, type-check, and find duplicate code, secrets and vulnerabl
 	python tools/duplicate_code.py
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
 
-# One process tests the catalogs and one the pages, which share an emulator; the two take about the same time.
-examples: setup ## Synthesise, lint and price every example catalog; run the commands of README and docs
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/infrastructure/test_examples.py tests/e2e/test_documents.py
+# One process for each file of its tests, two at a time; the longest begins first.
+examples: setup ## Deploy, call, change and remove every catalog; lint and price it; type in what README and docs say
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/e2e/test_examples_deployed.py tests/e2e/test_documents.py \
+	  tests/infrastructure/test_examples.py
 
 conformance: setup ## Replay the recordings of the real server, and print how many answers of the emulator are equal
 	python tests/integration/local_aws/lmi/conformance.py
