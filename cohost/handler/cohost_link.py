@@ -119,6 +119,7 @@ class Link:
         self._load_s = math.inf
         self._lost_at = 0.0
         self._hurried = False
+        self._closed = False
         self._keeping: asyncio.Task[None] | None = None
         self.starts = 0
 
@@ -142,6 +143,7 @@ class Link:
 
     def close(self) -> None:
         """Close the connection, which unloads the model from the engine process."""
+        self._closed = True
         if self._keeping is not None:
             self._keeping.cancel()
         for one in (self._socket, self._first[0] if self._first else None):
@@ -282,17 +284,21 @@ class Link:
             try:
                 rank = Rank.AWAITED if self._hurried else Rank.AGAIN
                 self._first, _ = await asyncio.to_thread(self._opened, rank)
+            except EngineEndedError as error:
+                # It may have ended because of another model, so the calls wait for the next attempt until their limit.
+                logger.warning("the model cannot be loaded again at present: %s", error)
+                hard_failures += 1
             except Exception as error:  # noqa: BLE001 - any failure of a load is reported to callers
                 self._failure = (
                     f"the model cannot be loaded again ({reason_of(error)}); the next attempt begins within "
                     f"{pause_s:g} s"
                 )
                 logger.warning("%s", self._failure)
-                hard_failures = hard_failures + 1 if isinstance(error, NoDeviceError | EngineEndedError) else 0
+                hard_failures = hard_failures + 1 if isinstance(error, NoDeviceError) else 0
             else:
                 return
             for call in self._calls.values():
-                if not call.answer.done():
+                if self._failure is not None and not call.answer.done():
                     call.answer.set_exception(BusyError(self._failure))
             await asyncio.sleep(pause_s)
             self._failure = None
@@ -323,9 +329,9 @@ class Link:
                     problem = f"the engine process ended {attempt} times while it loaded the model"
                     raise EngineEndedError(problem) from None
                 continue
-            if head["op"] != "loaded":
+            if head["op"] != "loaded" or self._closed:
                 connection.close()
-                raise _KINDS.get(head["kind"], RuntimeError)(one_line(head["text"]))
+                raise _KINDS.get(head.get("kind", ""), RuntimeError)(one_line(head.get("text", "closed")))
             # The first load may have waited for those of other models.
             self._load_s = min(self._load_s, time.monotonic() - started)
             return (connection, head), body.decode()

@@ -368,8 +368,6 @@ def test_a_journal_is_whole_whenever_it_is_read(tmp_path: Path) -> None:
         assert Journal.read(str(journal.path)) == marks
     journal.path.write_bytes(b"00000007[1")
     assert Journal.read(str(journal.path)) is None
-    journal.remove()
-    assert Journal.read(str(journal.path)) is None
 
 
 @pytest.mark.process
