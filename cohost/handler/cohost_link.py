@@ -35,6 +35,7 @@ from .cohost_frames import (
     FrameError,
     Level,
     Rank,
+    check_peer,
     outcome_of,
     pack,
     packed_sequences,
@@ -64,6 +65,8 @@ PAUSES_S: Final = (0.2, 1.0, 5.0, 10.0, 20.0, 40.0)
 _MOST_WAITING: Final = 4096
 _MOST_DEATHS_IN_A_LOAD: Final = 3
 _MOST_HARD_FAILURES: Final = 3
+_MOST_ATTEMPTS: Final = 100
+_PAUSE_AFTER_END_S: Final = 0.05
 _MOST_DEATHS_OF_A_REQUEST: Final = 2
 _ERRORS: Final = {
     error.status: error for error in (BadInputError, TooLargeError, ModelError, BusyError, MemoryExhaustedError)
@@ -312,22 +315,25 @@ class Link:
             Exception: see `load`.
         """
         assert self._place is not None  # noqa: S101 - `load` has set it
-        for attempt in itertools.count(1):
+        ended: set[int] = set()
+        for attempt in range(_MOST_ATTEMPTS):
             self._place.reap()
             started = time.monotonic()
+            connection = self._socket = self._place.connect()
+            process = check_peer(connection, os.geteuid()) or attempt
             try:
-                connection = self._socket = self._place.connect()
                 if rank is Rank.AGAIN and self._calls:
                     rank = Rank.AWAITED
                 connection.sendall(pack({"op": "load", "properties": self._properties, "rank": rank}))
                 head, body = receive(connection)
             except (ConnectionError, FrameError) as error:
-                logger.warning("the engine process ended while it loaded the model: %s", error)
-                if self._socket is not None:
-                    self._socket.close()
-                if attempt == _MOST_DEATHS_IN_A_LOAD:
-                    problem = f"the engine process ended {attempt} times while it loaded the model"
-                    raise EngineEndedError(problem) from None
+                logger.warning("engine process %d ended while it loaded the model: %s", process, error)
+                connection.close()
+                # A process that is ending may take connections for a moment, so processes count, not connections.
+                ended.add(process)
+                if len(ended) == _MOST_DEATHS_IN_A_LOAD:
+                    break
+                time.sleep(_PAUSE_AFTER_END_S)
                 continue
             if head["op"] != "loaded" or self._closed:
                 connection.close()
@@ -335,4 +341,4 @@ class Link:
             # The first load may have waited for those of other models.
             self._load_s = min(self._load_s, time.monotonic() - started)
             return (connection, head), body.decode()
-        raise AssertionError
+        raise EngineEndedError(f"the engine process ended {len(ended)} times while it loaded the model")
