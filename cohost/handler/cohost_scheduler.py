@@ -256,7 +256,7 @@ class Scheduler:
 
     def _has_all_threads(self) -> bool:
         """Return True if a pass beside the running one would compete with it for its threads, which slows down both."""
-        return self._lanes.count > 1 and self._running[0].threads * self._lanes.count > self._lanes.threads
+        return self._running[0].threads > max(1, self._lanes.threads // self._lanes.count)
 
     def _begun(self, turn: _Turn, one: Passed, level: Level) -> _Running:
         self._after_reservation = False

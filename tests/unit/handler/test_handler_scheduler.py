@@ -354,3 +354,16 @@ def test_a_lane_that_fails_ends_every_model_and_dropping_them_does_not_wait() ->
         thread.start()
         thread.join(LIMIT_S)
         assert not thread.is_alive()
+
+
+def test_a_pass_that_has_all_threads_ends_before_another_model_begins() -> None:
+    """A second pass beside it would take turns with its threads on the same cores, and both would be slower."""
+    log, gate = Log(), threading.Event()
+    one, two = Model(log, Pass("a", gate=gate)), Model(log)
+    with scheduling(log, one, two, count=2, depth=2, threads=2) as scheduler:
+        until(lambda: len(log.launched) == 1)
+        waits(scheduler, two, Pass("b"))
+        time.sleep(0.05)
+        assert len(log.launched) == 1
+        gate.set()
+        until(lambda: len(log.launched) == 2)
