@@ -1,4 +1,4 @@
-# Every target sets up what it needs on a machine that has python >= 3.11, node >= 20 and make.
+# Each target installs the packages that it needs; the machine must have python >= 3.11, node >= 20 and make.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -8,45 +8,45 @@ COMPAT_PYTHONS ?= python3.11 python3.12
 UV ?= $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 CDK := node_modules/.bin/cdk
 PYTEST := python -m pytest
-# No test of `make fuzz` begins after so many seconds; FUZZ_SEED=N tries the examples of one of its rounds again.
+# `make fuzz` starts no test after FUZZ_SECONDS; FUZZ_SEED=N repeats the examples of the round with this seed.
 FUZZ_SECONDS ?= 300
 FUZZ_SEED ?=
 BIN := $(CURDIR)/.venv/bin
 
-# The interpreter is the machine's own: a download of another would surprise on a machine without a network.
+# uv uses the machine's own Python, because a download of another one would fail on a machine without a network.
 export UV_PYTHON_DOWNLOADS := never
-# Images of containers often say not to write bytecode. Hundreds of processes would then compile the same packages anew,
-# which takes longer than what they are started for; so it is kept, away from the sources.
+# Container images often set PYTHONDONTWRITEBYTECODE. Hundreds of test processes would then each compile the same packages,
+# which takes longer than the tests; so bytecode is written, to a folder away from the sources.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.bytecode
 export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
-# Its advertisement for a successor would be the only line that `make docs` prints.
+# Without this variable `make docs` prints MkDocs' advertisement for a successor, and no other line.
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help setup demo test test-failed test-fast check examples conformance fuzz audit synth lock format bench bench-local load compare bench-load bench-handler bench-onnx docs clean compat
 
-help: ## Show the targets
+help: ## List the targets of make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready $(CDK) ## Install the locked Python and Node packages into this folder
 
-demo: setup ## Deploy, call, change and remove the encoders on this machine, no account needed
+demo: setup ## Deploy, call, change and remove encoders on this machine, without an AWS account
 	cohost demo
 
-# Four processes on two cores: half of what the end-to-end tests take is waiting. In the order of the folders, so that the
-# files of few long tests do not come last, which takes a minute more.
-test: setup .browser-there ## Run the tests of every kind, of many alike a few; no network, account or GPU
+# Four processes run on two cores, because the end-to-end tests wait for half of their time. The test files keep the order of
+# the folders: if the few files with long tests came last, the run would take a minute longer.
+test: setup .browser-there ## Run tests of every kind, but only a few of many similar cases; without network, account or GPU
 	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: setup ## Run the tests that start no process and no server
 	$(PYTEST) --numprocesses 2 --dist loadfile -m "not process and not exhaustive" tests/unit
 
-test-failed: setup ## Run the files that had a failed test again, whole and one after another
+test-failed: setup ## Run each test file that had a failed test again, one file after another
 	python tools/failed_tests.py
 
-check: setup ## Lint, type-check, look for duplicate code, secrets and known faults; changes no file
+check: setup ## Lint, type-check, and find duplicate code, secrets and vulnerable packages; changes no file
 	ruff check .
 	ruff format --check .
 	mypy
@@ -55,54 +55,54 @@ check: setup ## Lint, type-check, look for duplicate code, secrets and known fau
 	python tools/duplicate_code.py
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
 
-# One process for the catalogs, one for the pages, which share an emulation: they take about as long.
-examples: setup ## Synthesise, lint and price every catalog; type in what README and docs tell a reader to
+# One process tests the catalogs and one the pages, which share an emulator; the two take about the same time.
+examples: setup ## Synthesise, lint and price every example catalog; run the commands of README and docs
 	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/infrastructure/test_examples.py tests/e2e/test_documents.py
 
-conformance: setup ## Replay the recordings of the real server and say how many answers are equal
+conformance: setup ## Replay the recordings of the real server, and print how many answers of the emulator are equal
 	python tests/integration/local_aws/lmi/conformance.py
 
-fuzz: setup ## Try random examples in the tests that take Hypothesis' ones, for FUZZ_SECONDS
+fuzz: setup ## Run the tests that use Hypothesis with new random examples, for FUZZ_SECONDS
 	python tools/fuzz.py --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
-audit: setup ## Look for secrets in the files, and for known faults of the pinned packages
+audit: setup ## Find secrets in the files, and known vulnerabilities of the pinned packages
 	python tools/scan_secrets.py
 	python tools/audit_packages.py
 
 synth: setup ## Write the CloudFormation template to cdk.out
 	$(CDK) synth LmiCohostStack --quiet
 
-lock: .uv-there ## Refresh uv.lock, requirements*.txt and package-lock.json after a change of versions
+lock: .uv-there ## Update uv.lock, requirements*.txt and package-lock.json after a change of versions
 	$(UV) lock
 	$(UV) export --frozen --quiet --no-emit-project --no-header --no-annotate --output-file requirements.txt
 	$(UV) export --frozen --quiet --no-emit-project --no-header --no-annotate --all-groups --output-file requirements-all.txt
 	npm install --package-lock-only --omit-lockfile-registry-resolved
 
-format: setup ## Rewrite the code in the project's format
+format: setup ## Format the code with ruff
 	ruff check --fix .
 	ruff format .
 
-bench-local: setup ## Time a call through the AWS on this machine, layer by layer
+bench-local: setup ## Measure the time of a call through the local AWS emulator, layer by layer
 	python benchmarks/local_call.py
 
-bench: setup ## Time bundling, fleet planning and start-up; hold the estimate of activations against real passes
+bench: setup ## Measure bundling, fleet planning and start-up; compare estimated activations with measured ones
 	python benchmarks/bundle.py
 	python benchmarks/plan_fleet.py
 	python benchmarks/activations.py
 	python benchmarks/start_up.py
 
-load: setup ## Deploy on this machine, run the short load test, write its report
+load: setup ## Deploy on this machine, run a short load test, and write its report
 	python -m load_tests.tools.on_this_machine
 
-compare: setup ## Deploy the three designs on this machine, measure each, end in one page
+compare: setup ## Deploy the three designs on this machine, measure each, and write one page that compares them
 	python -m load_tests.tools.compare_on_this_machine
 
-bench-handler: setup ## Time both handlers on one server in one run and hold the goals, memory too
+bench-handler: setup ## Measure both handlers on one server, and check the goals for time and memory
 	@python benchmarks/handler.py; code=$$?; \
 	  ONEDNN_PRIMITIVE_CACHE_CAPACITY=1 python benchmarks/handler_memory.py && exit $$code
 
-# The oldest and the newest transformers that the lmi image may have, on its Python and on the oldest that the handler
-# runs on. What the tests import beside is not pinned here, for the two need different versions of it.
+# `make compat` uses the oldest and the newest transformers that the LMI image may have, on the image's Python and on the oldest
+# Python that the handler supports. Other packages are not pinned, because the two versions of transformers need different ones.
 compat: .uv-there ## Run the handler's tests on Python 3.11 and 3.12 with transformers 4.56 and 5.9
 	@for python in $(COMPAT_PYTHONS); do for version in 4.56.2 5.9.0; do \
 	  echo "$$python, transformers $$version"; \
@@ -112,10 +112,10 @@ compat: .uv-there ## Run the handler's tests on Python 3.11 and 3.12 with transf
 	    python -m pytest --quiet -p no:cacheprovider tests/unit/handler || exit 1; \
 	done; done
 
-bench-onnx: setup ## Time int8 ONNX against torch fp32, one text at a time, and hold the labels equal
+bench-onnx: setup ## Compare the time of int8 ONNX and torch fp32 for single texts, and check that their labels are equal
 	python benchmarks/cpu_onnx.py
 
-bench-load: setup ## Compare the load generator's calls a second with boto3's and wrk's
+bench-load: setup ## Compare the calls per second of the load generator with those of boto3 and wrk
 	python benchmarks/load.py
 
 docs: setup ## Build the documentation as a site into site/
@@ -123,7 +123,7 @@ docs: setup ## Build the documentation as a site into site/
 	python docs/error_texts.py
 	mkdocs build --strict --quiet
 
-clean: ## Remove what was built and installed here
+clean: ## Remove the files that make built or installed in this folder
 	rm -rf .venv .uv .bytecode node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis site
 
 .PHONY: .python-there .node-there .uv-there .browser-there
@@ -135,8 +135,8 @@ clean: ## Remove what was built and installed here
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null || \
 	  { echo "error: node is missing or older than 20; fix: install Node.js 20 or newer, which the cdk command runs on" >&2; exit 1; }
 
-# The report's page is looked at in a real browser. Where none can be installed like this, that one test is skipped, and
-# says so.
+# One test opens the report's page in a real browser. If no browser can be installed, pytest skips this test and prints the
+# reason.
 .browser-there:
 	@for name in chromium chromium-browser google-chrome chrome; do command -v $$name >/dev/null && exit 0; done; \
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \

@@ -33,7 +33,7 @@ LARGEST_MIB: Final = 600
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 BATCHES, TOKENS = (1, 4, 8, 32), (64, 128, 300, 512)
 
-# (hidden, layers, heads, intermediate) of a tiny model, of MiniLM's width and of the base width.
+# Each shape is (hidden, layers, heads, intermediate): a tiny model, MiniLM's width and the base width.
 SIZES: Final = ((64, 2, 4, 128), (384, 4, 12, 1536), (768, 2, 12, 3072))
 DEBERTA: Final[dict[str, Any]] = {
     "relative_attention": True,

@@ -69,7 +69,9 @@ LONG: Final = (" ".join(TEXTS[start::6] * 3) for start in range(6))
 def main() -> int:
     """Measure and print the speed-up and the differing labels, and return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each (default {ROUNDS})")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"number of measurements of each model (default {ROUNDS})"
+    )
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     model = TorchModel(model_folder(MODEL_ID, None, []), "feature-extraction")

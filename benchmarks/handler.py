@@ -91,7 +91,7 @@ def gemm_rate(device: str, dtype: torch.dtype) -> float:
     best, end = float("inf"), time.perf_counter() + GEMM_SECONDS
     while time.perf_counter() < end:
         started = time.perf_counter()
-        (left @ right).sum().item()  # waits for the device
+        (left @ right).sum().item()  # `item` waits until the device has computed
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
 
@@ -165,12 +165,14 @@ def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cpu", "cuda", "simulated"], default="cpu")
-    parser.add_argument("--architecture", choices=[BERT, DEBERTA], default=BERT, help="of the model (default bert)")
-    parser.add_argument("--layers", type=int, help="of the model (default 6, on a GPU 12)")
-    parser.add_argument("--hidden", type=int, help="its width, a multiple of 32 (default 384, on a GPU 768)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="a handler's time at a case (default 6)")
     parser.add_argument(
-        "--rounds", type=int, default=2, help="turns that make up that time with one client (default 2)"
+        "--architecture", choices=[BERT, DEBERTA], default=BERT, help="the architecture of the model (default bert)"
+    )
+    parser.add_argument("--layers", type=int, help="the number of layers (default 6, on a GPU 12)")
+    parser.add_argument("--hidden", type=int, help="the hidden size, a multiple of 32 (default 384, on a GPU 768)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="seconds per handler and case (default 6)")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="rounds into which --seconds are divided with one client (default 2)"
     )
     parser.add_argument("--log", type=Path, default=Path(".cohost/bench-handler.log"), help="the server's log")
     options = parser.parse_args()

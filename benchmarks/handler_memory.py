@@ -27,7 +27,7 @@ from local_aws.lmi.handler_api import Input, Output
 CLIENTS = 32
 POINTS = 40
 MIB = 1024 * 1024
-# About 1 MiB over 20,000 requests; if texts of requests were not freed, each request would leave some hundred bytes.
+# The goal allows about 1 MiB over 20,000 requests; unfreed texts would take some hundred bytes per request.
 MOST_KIB = 50.0
 LIST_EVERY, BAD_EVERY, TOP_K_EVERY = 5, 11, 3
 

@@ -75,8 +75,8 @@ class Served:
 def main() -> int:
     """Measure and print all figures; return 1 if a goal is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=1000, help="calls a measurement (default 1000)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the best counts (default 5)")
+    parser.add_argument("--calls", type=int, default=1000, help="calls per measurement (default 1000)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds; the best one is reported (default 5)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         server = local.start(port=0, state=Path(folder), catalog=Path("model_configs/offline.yaml"))
@@ -91,7 +91,7 @@ def main() -> int:
     return int(added >= GOAL_ADDED_MS or rate <= GOAL_CALLS_PER_S)
 
 
-def _client(service: str, url: str) -> Any:  # one factory for all services
+def _client(service: str, url: str) -> Any:  # the type depends on the service
     config = Config(retries={"total_max_attempts": 1}, max_pool_connections=CONCURRENCY)
     return _session().client(service, endpoint_url=url, config=config)
 
@@ -196,7 +196,7 @@ def _handler() -> Callable[[], object]:
     return lambda: namespace["handle"](inputs)
 
 
-def _boto3(runtime: Any) -> Callable[[], object]:  # a boto3 client
+def _boto3(runtime: Any) -> Callable[[], object]:  # boto3 clients have no static type
     def call() -> object:
         return runtime.invoke_endpoint(**CALL)["Body"].read()
 
@@ -302,7 +302,7 @@ class _StubProtocol(asyncio.Protocol):
             self._transport.write(self._ANSWER)
 
 
-def _serve_stub(pipe: Any) -> None:  # a connection of multiprocessing
+def _serve_stub(pipe: Any) -> None:  # the pipe is a connection of multiprocessing
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(_StubProtocol, "127.0.0.1", 0)
         pipe.send(server.sockets[0].getsockname()[1])

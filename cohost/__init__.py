@@ -36,7 +36,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:  # one function for all names
+def __getattr__(name: str) -> Any:  # the type depends on the name
     """Import a name at its first use: the handler and the Lambda function lie in this package and load nothing else."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -64,6 +64,12 @@ def _transformers(model: ModelFacts) -> Iterator[Reason]:
         yield _not_known(model)
 
 
+def _shared(model: ModelFacts) -> Iterator[Reason]:
+    yield from _transformers(model)
+    if model.own_code:
+        yield Reason("trust_remote_code: one model's own code could change all models of the engine process", OWN_RULE)
+
+
 def _onnx(model: ModelFacts) -> Iterator[Reason]:
     yield from head_faults(model)
     if model.own_code:
@@ -109,6 +115,7 @@ def _not_known(model: ModelFacts) -> Reason:
 _RULES: Final[dict[Backend, Callable[[ModelFacts], Iterator[Reason]]]] = {
     "stock": _transformers,
     "batched": _transformers,
+    "shared": _shared,
     "onnx": _onnx,
     "vllm": _vllm,
     "trtllm": _trtllm,
@@ -227,14 +234,15 @@ def _notes(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
         )
 
 
-Backend = Literal["stock", "batched", "onnx", "vllm", "trtllm"]
-BACKENDS: Final[tuple[Backend, ...]] = ("stock", "batched", "onnx", "vllm", "trtllm")
+Backend = Literal["stock", "batched", "shared", "onnx", "vllm", "trtllm"]
+BACKENDS: Final[tuple[Backend, ...]] = ("stock", "batched", "shared", "onnx", "vllm", "trtllm")
 
 FACTS_DATED: Final = "2026-11-30"
 
 ENGINE_NAMES: Final[dict[Backend, str]] = {
     "stock": "python",
     "batched": "python",
+    "shared": "python",
     "onnx": "onnxruntime",
     "vllm": "vllm",
     "trtllm": "trtllm",
@@ -244,6 +252,7 @@ ENGINE_NAMES: Final[dict[Backend, str]] = {
 TRANSFORMERS: Final = "transformers 4.56 and 5.9: AutoModelForSequenceClassification randomly sets a missing head"
 TRANSFORMERS_SDPA: Final = "transformers 4.56 and 5.9: DebertaV2PreTrainedModel has no _supports_sdpa"
 ZERO_SHOT: Final = "transformers 5.9: ZeroShotClassificationPipeline.entailment_id"
+OWN_RULE: Final = "cohost/catalog/sections/rules.py"
 OWN_EXPORT: Final = "cohost export-onnx: tested with these architectures against torch"
 OWN_EXPORT_CODE: Final = "cohost export-onnx: loads a model without trust_remote_code"
 DJL_DOCKERFILES: Final = "DJL Serving 0.36.0: serving/docker/Dockerfile, lmi.Dockerfile, tensorrt-llm.Dockerfile"

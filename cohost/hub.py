@@ -63,7 +63,7 @@ def explaining(model: str, *, folder: str, token: str = "") -> Iterator[None]:
     Raises:
         HubAccessError: the Hub refuses the model, does not have it, or cannot be reached.
     """
-    import httpx  # the HTTP library of huggingface_hub
+    import httpx  # httpx is the HTTP library of huggingface_hub
     from huggingface_hub.errors import HFValidationError
 
     try:

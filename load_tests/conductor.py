@@ -152,7 +152,7 @@ class Conductor:
                 kind=kind,
                 name=step.name,
                 batch=step.batch,
-                # All users take part in a step without an end, also users that Locust starts during the step.
+                # All users take part in a step without an end, including users that Locust starts during the step.
                 callers=own if step.seconds is not None else EVERYBODY,
                 rate=part,
                 rank=rank,

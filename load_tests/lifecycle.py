@@ -121,7 +121,7 @@ class Lifecycle:
             isinstance(self.runner, LocalRunner) or {client.id for client in self.runner.clients.all} <= self._prepared
         )
 
-    def _on_prepared(self, msg: Any, **_: object) -> None:  # Locust's message
+    def _on_prepared(self, msg: Any, **_: object) -> None:  # `msg` is a message of Locust
         self._prepared.add(msg.node_id)
 
     # Events of the process that leads the run.
@@ -140,7 +140,7 @@ class Lifecycle:
     def _lead(self, conductor: Conductor) -> None:
         limit_s = self.options.wake_timeout if self.options.wake else None
         conductor.run(cold=not self.options.skip_cold, wake_limit_s=limit_s)
-        # In another greenlet, because the end of the run stops the greenlet of this method.
+        # Locust ends the run in another greenlet, because the end stops the greenlet of this method.
         gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 
     def _on_stopping(self, **_: object) -> None:
@@ -213,13 +213,13 @@ class Lifecycle:
             self._prepared.add(client_id)
             self.recorder.receive(data.pop(PART_KEY))
 
-    def _on_part(self, msg: Any, **_: object) -> None:  # Locust's message
+    def _on_part(self, msg: Any, **_: object) -> None:  # `msg` is a message of Locust
         self.recorder.receive(msg.data)
         self._parts[msg.node_id] = msg.data["connections"]
 
     # Events of a process that makes calls.
 
-    def _on_begin(self, msg: Any, **_: object) -> None:  # Locust's message
+    def _on_begin(self, msg: Any, **_: object) -> None:  # `msg` is a message of Locust
         cue = Cue(**msg.data)
         self.session.rank = cue.rank
         self.session.stage.begin(cue)
@@ -232,7 +232,7 @@ class Lifecycle:
     def _on_report_to_master(self, data: dict[str, Any], **_: object) -> None:
         data[PART_KEY] = self.recorder.take()
 
-    def _on_finish(self, msg: Any, **_: object) -> None:  # Locust's message
+    def _on_finish(self, msg: Any, **_: object) -> None:  # `msg` is a message of Locust
         self.session.stage.drain(msg.data["limit"])
         self._send_part()
 

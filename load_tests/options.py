@@ -88,9 +88,9 @@ _SHARED_VARIABLES = {"--endpoint", "--stack", "--catalog"}
 _SWEEP: dict[str, Any] = {"type": parse_sweep, "nargs": "?", "const": DEFAULT_SWEEP, "metavar": "N,N,…"}
 _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "encoders: targets": {
-        "--endpoint": ("A SageMaker endpoint by its name, instead of the stack's.", {}),
+        "--endpoint": ("The name of a SageMaker endpoint to call instead of the stack's endpoint.", {}),
         "--stack": (
-            "The stack whose outputs name endpoint and models (default: %(default)s). --host URL calls a container.",
+            "The stack whose outputs name endpoint and models (default: %(default)s). --host URL names a container.",
             {"default": DEFAULT_STACK},
         ),
         "--catalog": (
@@ -98,93 +98,96 @@ _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
             {"default": "model_configs/encoders.yaml"},
         ),
         "--models": (
-            "Which models, and how often each (default: all, equally often).",
+            "The models to call, each with its weight (default: all, equally often).",
             {"type": parse_models, "metavar": "NAME=WEIGHT,…"},
         ),
-        "--target-model": ("One model by its archive, such as mdeberta.tar.gz.", {"metavar": "NAME.tar.gz"}),
+        "--target-model": ("The archive of a single model to call.", {"metavar": "NAME.tar.gz"}),
         "--inference-component": (
-            "The inference component that serves the models, for --endpoint; a stack names its own.",
+            "The inference component that serves the models of --endpoint; a stack's outputs name its component.",
             {"metavar": "NAME"},
         ),
-        "--task": ("The task of all models, for models that the catalog does not have.", {"choices": TASKS}),
+        "--task": ("The task of all models, if the catalog does not have the models.", {"choices": TASKS}),
     },
     "encoders: payloads": {
-        "--batch-size": ("Texts in one call (default: %(default)s).", {"type": whole(1, MAX_BATCH), "default": 1}),
+        "--batch-size": (
+            "Number of texts per call (default: %(default)s).",
+            {"type": whole(1, MAX_BATCH), "default": 1},
+        ),
         "--texts": (
-            "Texts to send, one a line, UTF-8 (default: sentences in eight languages, joined to mixed lengths).",
+            "A UTF-8 file, one text per line (default: sentences in eight languages, joined to mixed lengths).",
             {"metavar": "FILE"},
         ),
         "--pad-to-max": (
-            "Every text has exactly the model's maximum of tokens, counted by its own tokenizer.",
+            "Send only texts with the model's maximum number of tokens, counted by the model's tokenizer.",
             {"action": "store_true"},
         ),
-        "--max-length": ("Tokens for --pad-to-max (default: the model's own limit).", {"type": whole(8, 131_072)}),
+        "--max-length": ("Tokens per text for --pad-to-max (default: the model's limit).", {"type": whole(8, 131_072)}),
         "--hub": (
-            "A folder of tokenizers laid out as org/name; may be repeated.",
+            "A folder with tokenizers in subfolders org/name; may be repeated.",
             {"action": "append", "metavar": "DIR"},
         ),
         "--seed": (
-            "The same seed sends the same texts and arrivals (default: %(default)s).",
+            "The same seed gives the same texts and arrivals (default: %(default)s).",
             {"type": whole(0, 2**32 - 1), "default": 1},
         ),
     },
     "encoders: how it is sent": {
         "--rate": (
             (
-                "Open load: Poisson arrivals at this rate; -u bounds the calls under way; latency counts from the "
-                "planned moment. Closed load when left out: each user sends its next call at once."
+                "Send calls as Poisson arrivals at this rate, at most -u at a time; latency counts from the "
+                "planned moment. Without --rate each user sends its next call after the answer to the last one."
             ),
             {"type": positive, "metavar": "CALLS_PER_S"},
         ),
         "--sweep-batch": (
-            f"One step after another: texts a call, each with -u users (without values: {DEFAULT_SWEEP}).",
+            f"Run one step per number of texts in a call, each with -u users (without values: {DEFAULT_SWEEP}).",
             _SWEEP,
         ),
         "--sweep-concurrency": (
-            f"One step after another: callers, with --batch-size (without values: {DEFAULT_SWEEP}).",
+            f"Run one step per number of callers, each with --batch-size (without values: {DEFAULT_SWEEP}).",
             _SWEEP,
         ),
         "--warmup": (
             (
-                "Calls that are made and dropped before the first step; 2 s at most before each further one "
+                "The seconds of unmeasured calls before the first step; before each further step 2 s at most "
                 "(default: %(default)s)."
             ),
             {"type": not_negative, "default": 10.0, "metavar": "SECONDS"},
         ),
         "--measure": (
-            "How long each step is measured (default: 20 in a sweep; otherwise until -t or a stop).",
+            "The seconds for which each step is measured (default: 20 in a sweep; otherwise until -t or a stop).",
             {"type": positive, "metavar": "SECONDS"},
         ),
         "--wake": (
-            "First wait for an inference component that is at zero; without, such a run ends at its first calls.",
+            "Wait for a copy if no copy of the component runs; without --wake such a test ends at its first calls.",
             {"action": "store_true"},
         ),
         "--wake-timeout": (
-            "How long to wait for that at most (default: %(default)s).",
+            "The longest wait for a copy with --wake (default: %(default)s).",
             {"type": positive, "default": WAKE_TIMEOUT_S, "metavar": "SECONDS"},
         ),
         "--timeout": (
-            "A call without an answer for so long has failed (default: %(default)s, above SageMaker's 60).",
+            "A call without an answer in this time has failed (default: %(default)s, above SageMaker's 60).",
             {"type": positive, "default": 70.0, "metavar": "SECONDS"},
         ),
         "--skip-cold": (
-            "Leave out the first call of each model that is timed by itself.",
+            "Do not measure the first call of each model separately.",
             {"action": "store_true"},
         ),
     },
     "encoders: result": {
-        "--out": ("The folder for the result (default: .cohost/load/DATE-TIME).", {"metavar": "DIR"}),
+        "--out": ("The folder for the results (default: .cohost/load/DATE-TIME).", {"metavar": "DIR"}),
         "--label": ("The name of this run in the report (default: the target's name).", {}),
         "--price": (
-            "The price of all instances together (default: the price list; unknown when it has none).",
+            "The price of all instances per hour (default: from the price list, or unknown).",
             {"type": not_negative, "metavar": "USD_PER_HOUR"},
         ),
         "--max-error-rate": (
-            "More failed calls than this share, such as 0.01, end with exit code 1.",
+            "End with exit code 1 if more than this share of the calls failed, such as 0.01.",
             {"type": share, "metavar": "SHARE"},
         ),
         "--p99-below": (
-            "A p99 of any model in any step that is not below this ends with exit code 1.",
+            "End with exit code 1 unless the p99 of every model in every step is below this.",
             {"type": positive, "metavar": "MS"},
         ),
     },

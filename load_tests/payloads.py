@@ -69,7 +69,7 @@ class TokenCounter:
         words: list[str] = []
         while self.count(" ".join(words)) <= self.max_length:
             words += next(sentences).split() * 2
-        # The longest run of whole words that fits, by bisection, then short words up to the exact number.
+        # Bisection finds the longest run of whole words that fits; `_fill` adds short words up to the exact number.
         fits, over = 0, len(words)
         while over - fits > 1:
             middle = (fits + over) // 2
@@ -146,7 +146,7 @@ def find_tokenizer(model_id: str | None, revision: str | None, hubs: Sequence[Pa
 def _cached(model_id: str, revision: str | None) -> Path | None:
     if importlib.util.find_spec("huggingface_hub") is None:
         return None
-    from huggingface_hub import try_to_load_from_cache  # only where it is installed
+    from huggingface_hub import try_to_load_from_cache  # this package may be missing
 
     found = try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
     return Path(found).parent if isinstance(found, str) else None

@@ -109,7 +109,7 @@ class Session:
             exchange = self.transport.send(self.resolved.destinations[model], payload.body)
         finally:
             self.stage.in_flight -= 1
-            if exchange is None:  # the call's user was stopped, so the latency is unknown
+            if exchange is None:  # Locust stopped the user of this call, so its latency is unknown
                 due = started if planned is None else planned
                 self._recorder.add((due, started, now(), phase, model, payload.items, 0, Outcome.UNFINISHED, self.rank))
         verdict = self._judge(exchange, payload)

@@ -278,7 +278,8 @@ def _instance_count(endpoint: DescribeEndpointOutputTypeDef) -> int | None:
     return running[0].get("CurrentInstanceCount") if running else None
 
 
-def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:  # SageMaker's answer
+# `variant` is a part of SageMaker's answer
+def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:
     """Return the name of the SageMaker model behind a route: of the variant, or of the inference component.
 
     Raises:

@@ -114,7 +114,7 @@ class _Counting:
 
     opened = 0
 
-    def _create_socket(self) -> Any:  # the library's socket, which is gevent's
+    def _create_socket(self) -> Any:  # gevent replaces the socket class of the library
         self.opened += 1
         return super()._create_socket()  # type: ignore[misc]
 

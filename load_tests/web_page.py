@@ -62,6 +62,6 @@ def _foreign(environ: Mapping[str, Any], *, any_host: bool) -> str | None:
     headers = {name: str(environ[key]) for name, key in _FIELDS.items() if key in environ}
     host = headers.get("host", "")
     if headers.get("origin") in {f"http://{host}", f"https://{host}"}:
-        # The page's own scripts: browsers send Origin with every POST.
+        # The page's own scripts send Origin too, because browsers send it with every POST.
         del headers["origin"]
     return foreign_caller({**headers, "host": HOME} if any_host else headers)

@@ -30,17 +30,22 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m local_aws",
-        description=f"{NAME}: an emulation on 127.0.0.1 to prove a deploy on; its state is gone when it ends.",
+        description=f"{NAME}: an AWS emulator on 127.0.0.1 to try a deploy on; its state is lost when it ends.",
         epilog="example: python -m local_aws up --port 4566 --state .cohost --catalog model_configs/offline.yaml",
     )
     up = parser.add_subparsers(dest="command", required=True).add_parser("up", help="serve until SIGINT or SIGTERM")
-    up.add_argument("--port", type=int, default=4566, help="port on 127.0.0.1; 0 takes a free one (default 4566)")
+    up.add_argument("--port", type=int, default=4566, help="port on 127.0.0.1; 0 chooses a free port (default 4566)")
     up.add_argument("--state", type=Path, default=Path(".cohost"), help="folder for logs and files (default .cohost)")
-    up.add_argument("--catalog", type=Path, help="the catalog to be deployed; it is checked first")
-    up.add_argument("--hub", type=Path, action="append", default=[], help="a further folder of models, org/name")
+    up.add_argument("--catalog", type=Path, help="the catalog to be deployed; its faults end the start")
+    up.add_argument(
+        "--hub", type=Path, action="append", default=[], help="a further folder of models, each in org/name"
+    )
     up.add_argument("--region", default=DEFAULT_REGION, help=f"region (default {DEFAULT_REGION})")
     up.add_argument(
-        "--speed", type=float, default=1, help="how much faster the clock of alarms, cooldowns and schedules runs"
+        "--speed",
+        type=float,
+        default=1,
+        help="the factor by which the clock of alarms, cooldowns and schedules runs faster",
     )
     return parser
 
@@ -49,7 +54,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     """Return the server's settings; a catalog with faults raises CatalogError before the server starts."""
     catalog = options.catalog
     if catalog is not None:
-        from cohost.catalog_file import load_catalog  # needed only when a catalog is given
+        from cohost.catalog_file import load_catalog  # this module is needed only if a catalog is given
 
         load_catalog(catalog)
         catalog = catalog.resolve()

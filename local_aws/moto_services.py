@@ -64,7 +64,7 @@ def _dispatcher() -> Any:
     """Return moto's dispatcher to its applications, one per service. It is made once, since moto's state is global."""
     from moto import server
 
-    moto: Any = server  # its documented names are not marked as exports
+    moto: Any = server  # moto does not mark its documented names as exports
     return moto.DomainDispatcherApplication(moto.create_backend_app)
 
 
@@ -81,7 +81,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
     moto stores these keys: a key disappears with its user, by DeleteAccessKey and when moto is reset.
     """
-    from moto.backends import get_backend  # moto loads late
+    from moto.backends import get_backend  # imported late, because moto takes seconds to load
 
     iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
     kept = iam.access_keys.get(key_id)
@@ -106,7 +106,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
 def role_policies(arn: str) -> RolePolicies | None:
     """Return the policies of the role with this ARN, or with a session of this ARN; None if there is no such role."""
-    from moto.backends import get_backend  # moto loads late
+    from moto.backends import get_backend  # imported late, because moto takes seconds to load
 
     iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
     name, session = arn.split("/")[1 if ":assumed-role/" in arn else -1], None
@@ -138,7 +138,8 @@ def _document(policy: object) -> Mapping[str, Any]:
 
 def knows(service: str, region: str) -> bool:
     """Return True if moto has a service of this signing name."""
-    from moto.backends import get_service_from_url, list_of_moto_modules  # moto loads late
+    # imported late, because moto takes seconds to load
+    from moto.backends import get_service_from_url, list_of_moto_modules
 
     hosts = (f"{service}.{region}", f"api.{service}.{region}", service)
     return service in list_of_moto_modules() or any(

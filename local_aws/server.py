@@ -314,7 +314,7 @@ def _nobody(_: LocalAws) -> None:
     """Do nothing: the `on_ready` of a server that nobody waits for."""
 
 
-def _sagemaker(**arguments: Any) -> Any:  # the class is imported when it is needed
+def _sagemaker(**arguments: Any) -> Any:  # its class is imported when it is needed
     # Imported here, since tests of the other services need neither module.
     from local_aws.lmi.container import Container
     from local_aws.sagemaker.routes import SageMaker

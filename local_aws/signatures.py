@@ -68,7 +68,7 @@ TOO_LARGE: Final = Code(
 )
 
 
-class NotSignedRight(Exception):  # noqa: N818 - a verdict on a request, not a fault of this program
+class NotSignedRight(Exception):  # noqa: N818 - the request is wrong, not this program
     """The front door refuses a request: its signature is not valid, or its caller lacks a right.
 
     Args:

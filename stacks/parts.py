@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.archives.handlers import BATCHED, handler_version
+from cohost.archives.handlers import ENGINE_HANDLERS, handler_version
 from cohost.catalog.checks import check_catalog
 from cohost.catalog.packages import wheels_of
 from cohost.catalog.serving import properties_of, requirements_for
@@ -87,12 +87,12 @@ def add_store(
         "ModelStore",
         bucket=bucket,
         prefix=catalog.storage.prefix,
-        models={name: properties_of(entry) for name, entry in models.items()},
+        models={name: properties_of(entry, catalog.endpoint, name) for name, entry in models.items()},
         requirements={name: requirements_for(entry, image) for name, entry in models.items()},
         handlers={
             name: f"{entry.handler}@{handler_version(entry.handler)}"
             for name, entry in models.items()
-            if entry.handler == BATCHED
+            if entry.handler in ENGINE_HANDLERS
         },
         wheels={name: wheels_of(entry.packages) for name, entry in models.items() if entry.packages},
         weights=weights,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
 
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.catalog.sections.lifecycle import is_past, read_expiry
 from cohost.forecast.pricing.changes import PER_HOUR, planned_costs
 from cohost.hardware.instances import INSTANCES
@@ -14,6 +15,7 @@ from constructs_lib.endpoints.data_capture import DataCapture
 from constructs_lib.endpoints.guardrails import deployment_config
 from constructs_lib.lifecycle.expiry import EndpointExpiry
 from constructs_lib.monitoring.dashboard import Dashboard
+from constructs_lib.monitoring.model_metrics import ModelMetrics
 from constructs_lib.monitoring.monitoring import Monitoring
 
 if TYPE_CHECKING:
@@ -46,6 +48,12 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
         # The ARN is a token, so it cannot be quoted for a shell here; an ARN needs no quotes.
         command = f"aws sns subscribe --region {stack.region} --topic-arn {topic_arn} --protocol email"
         cdk.CfnOutput(stack, "AlarmSubscribe", value=f"{command} --notification-endpoint YOUR@ADDRESS")
+    counted = [name for name, entry in catalog.models.items() if entry.handler in ENGINE_HANDLERS]
+    models = None
+    if settings.model_metrics:
+        models = ModelMetrics(
+            stack, "ModelMetrics", endpoint_name=endpoint.endpoint_name, log_group=endpoint.container_log_group
+        )
     if settings.dashboard:
         cost = planned_costs(catalog, prices, stack.region)[PER_HOUR]
         dashboard = Dashboard(
@@ -55,6 +63,8 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
             alarms=list(monitoring.alarms.values()),
             usd_per_hour=cost.value,
             price_source=cost.description,
+            model_metrics=models,
+            models=counted,
         )
         cdk.CfnOutput(stack, "DashboardUrl", value=dashboard.url)
     return monitoring

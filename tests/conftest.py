@@ -1,4 +1,4 @@
-"""What holds for the tests of every folder."""
+"""Fixtures and checks for the tests of every folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ settings.register_profile(
 
 @pytest.fixture(autouse=True, scope="module")
 def _environment_of_its_own() -> Iterator[None]:
-    """A file leaves the environment as it found it: what it has moto or torch do is not for the files after it."""
+    """Restore the environment after each test file, so that settings for moto or torch do not reach other files."""
     before = dict(os.environ)
     yield
     os.environ.clear()
@@ -39,12 +39,12 @@ def _environment_of_its_own() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tried_again(pytestconfig: pytest.Config) -> list[str]:
-    """Collect what tests had to do again before they passed; the end of the run says it."""
+    """Collect the steps that tests repeated before they passed; the summary of the run prints them."""
     return pytestconfig.stash.setdefault(TRIED_AGAIN, [])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over what was tried again, where tests run in several processes and another one prints."""
+    """Send the repeated steps to the process that prints, if tests run in several processes."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None and TRIED_AGAIN in session.config.stash:
         output[_OUTPUT] = session.config.stash[TRIED_AGAIN]
@@ -52,14 +52,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what the tests of another process had to try again."""
+    """Receive the repeated steps of another test process."""
     again = getattr(node, "workeroutput", {}).get(_OUTPUT)
     if again is not None:
         node.config.stash.setdefault(TRIED_AGAIN, []).extend(again)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was tried again, in the file that `.ci/run` prints at its end too; the goal is nothing."""
+    """Print the repeated steps, also into the file that `.ci/run` prints at its end."""
     again = config.stash.get(TRIED_AGAIN, None)
     if again is None:
         return

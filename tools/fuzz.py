@@ -57,8 +57,10 @@ class Round:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run rounds until the time is up or a round fails, and return its exit code or 0; a given seed runs one round."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300, help="when no further test begins (default: 300)")
-    parser.add_argument("--seed", type=int, help="run the one round with this seed again")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="seconds after which no further test starts (default: 300)"
+    )
+    parser.add_argument("--seed", type=int, help="repeat the one round with this seed")
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / "tests"], help="files or folders of tests")
     given = parser.parse_args(arguments)
     files = with_examples(given.paths)
@@ -81,7 +83,7 @@ def with_examples(paths: Sequence[Path]) -> list[str]:
 
 
 def _code_of_round(files: Sequence[str], seed: int, seconds: float) -> int:
-    # A separate process, so that a round does not share state with an earlier one.
+    # Each round has a process, so that it does not share state with an earlier round.
     child = multiprocessing.get_context("spawn").Process(target=_round, args=(files, seed, seconds))
     child.start()
     child.join()

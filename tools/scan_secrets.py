@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     accepted = json.loads(BASELINE.read_text())
     configure_settings_from_baseline(accepted)
     found = SecretsCollection()
-    # In the project's root, so that files have the relative names for which the baseline's patterns are written.
+    # The scan runs in the project's root, because the baseline's patterns are for names relative to this folder.
     with contextlib.chdir(ROOT):
         found.scan_files(*files, num_processors=PROCESSES)
     if arguments == ["--accept"]:

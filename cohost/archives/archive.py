@@ -270,7 +270,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         part.replace(path)
     finally:
-        # Also after Ctrl-C. The file is missing after success, or if the folder could not be created.
+        # This runs after Ctrl-C too. The file is missing after success, or if the folder could not be created.
         with contextlib.suppress(OSError):
             part.unlink()
 

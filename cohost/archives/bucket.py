@@ -28,7 +28,7 @@ ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
 """The error codes with which S3 answers a request for a key without an object."""
 
 _DELETE_AT_ONCE = 1000
-# Fewer than the ten connections of botocore's pool.
+# Fewer requests at a time than botocore's pool has connections (ten).
 _THREADS = 8
 _FIXES = {
     "AccessDenied": "allow s3:ListBucket on the bucket and s3:GetObject, PutObject and DeleteObject below the prefix",

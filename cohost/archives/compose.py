@@ -60,7 +60,7 @@ class ComposingBucket(Bucket):
                 Key=key,
                 ContentType="application/gzip",
                 Metadata={DIGEST: digest, WEIGHTS_OF: part.key},
-                # Stated because boto3 sends a checksum with each part, which must be of the upload's algorithm.
+                # boto3 sends a checksum with each part, whose algorithm must be the one that is stated here.
                 ChecksumAlgorithm="SHA256",
             )["UploadId"]
         try:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 
 BATCHED = "batched"
+SHARED = "shared"
+ENGINE_HANDLERS = (BATCHED, SHARED)
+"""The project's own handlers: the server starts a proxy process, and an engine process computes.
+
+With `batched` each worker has an engine process of its own; with `shared` all models of a device have one together.
+"""
 ENTRY_POINT = "model.py"
 DIGEST_CHARACTERS = 12
 RETRY_THRESHOLD = 10
@@ -25,7 +31,8 @@ The next death of the process makes /ping answer 500, and SageMaker replaces the
 9).
 """
 
-_FOLDERS: Mapping[str, Path] = {BATCHED: Path(__file__).parent.parent / "handler"}
+# Both handlers are the same code and hence have the same version; `option.shared` selects where a model's engine runs.
+_FOLDERS: Mapping[str, Path] = dict.fromkeys(ENGINE_HANDLERS, Path(__file__).parent.parent / "handler")
 
 
 @cache

@@ -125,9 +125,11 @@ BATCHED_KEYS = frozenset(
     f"option.{name}"
     for name in (
         "attention",
+        "catalog_name",
         "compile",
         "device",
         "dtype_fallback",
+        "engines_per_device",
         "log_interval_s",
         "max_batch_sequences",
         "max_batch_tokens",
@@ -142,6 +144,8 @@ BATCHED_KEYS = frozenset(
         "pass_cost_tokens",
         "pass_timeout_s",
         "pooling",
+        "share",
+        "shared",
         "threads",
         "truncation",
         "warm_up",

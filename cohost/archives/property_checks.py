@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 BATCHED_MARK = "cohost_service.py"
-"""The name of a file that only archives with cohost's batching handler contain."""
+"""The name of a file that only archives of cohost's handlers `batched` and `shared` contain."""
 
 # The Python handler of ONNX archives (`onnx_service.py`) reads the same keys as the batching handler.
 _HANDLER_MARKS = frozenset({BATCHED_MARK, "onnx_service.py"})
@@ -64,6 +64,8 @@ def check_properties(properties: Mapping[str, str], files: Collection[str]) -> I
         yield from _check_workers(properties, scope)
     yield from _check_devices(properties)
     yield from _check_restarts(properties)
+    if BATCHED_MARK in files and properties.get("option.shared", "").lower() == "true":
+        yield from _check_shared(properties)
     yield from _check_model_id(properties.get("option.model_id"), files)
     yield from _check_entry_point(properties.get("option.entryPoint"), files)
 
@@ -134,7 +136,7 @@ def _check_engine(properties: Mapping[str, str]) -> Iterator[Fault]:
     if task is not None and task not in TASKS:
         return
     if rolling is None and properties.get("engine") == _ONNX_ENGINE:
-        return  # this engine has no rolling batches, so it ignores the key
+        return  # this engine has no rolling batches, so the engine ignores the key
     if rolling is None:
         yield Fault(
             "no-rolling-batch",
@@ -217,6 +219,32 @@ def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
             "fails the model, and /ping of the whole server with it",
             "write retry_threshold=10, unless the server has SERVING_RETRY_THRESHOLD",
             "warning",
+        )
+
+
+def _check_shared(properties: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield the faults of a model that shares its engine process: settings that would apply to the other models too."""
+    workers = [f"{scope}{key}" for scope in ("", "gpu.", "cpu.") for key in ("minWorkers", "maxWorkers")]
+    if several := [key for key in workers if properties.get(key, "1") != "1"]:
+        yield Fault(
+            "shared-workers",
+            f"{shown(several)} not 1 with option.shared=true: one engine process per device computes for all models",
+            "write 1 for each, or pack the model with handler: batched",
+        )
+    if properties.get("option.tensor_parallel_degree", "1") != "1":
+        yield Fault(
+            "shared-tensor-parallel",
+            "option.tensor_parallel_degree is not 1 with option.shared=true, whose engine process has one device",
+            "write option.tensor_parallel_degree=1",
+        )
+    own = {"option.trust_remote_code": "true", "option.dtype": "tf32"}
+    wrong = [f"{key}={value}" for key, value in own.items() if properties.get(key, "").lower() == value]
+    wrong += ["option.threads"] if "option.threads" in properties else []
+    if wrong:
+        yield Fault(
+            "shared-process-settings",
+            f"{shown(wrong)} with option.shared=true: the setting would apply to all models of the engine process",
+            "remove it, or pack the model with handler: batched",
         )
 
 

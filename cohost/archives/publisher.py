@@ -86,7 +86,7 @@ class Publisher:
         others = (
             self._store.read(other)
             for other in self._store.generations()
-            # Checked first, because it takes a listing and one small object; `read` takes a request per archive.
+            # This check comes first: it reads a listing and one small object, but `read` makes one request per archive.
             if other != current and self._was_published_from(other, desired)
         )
         chosen = choose(desired, now, others)
@@ -156,7 +156,7 @@ class Publisher:
                 _log.info("deleting %s, which was never finished", self._store.uri(generation))
                 self._store.delete(generation)
 
-    def _move(self, **options: Any) -> Move:  # Move's own
+    def _move(self, **options: Any) -> Move:  # the options of class Move
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
     def _was_published_from(self, generation: str, desired: Collection[str]) -> bool:

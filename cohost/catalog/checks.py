@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.catalog.packages import MIB, WHEELS_MIB, package_of
 from cohost.catalog.sections.lifecycle import ALLOWED_SIZE, ROLLBACK_ALARMS, SIZES
 from cohost.catalog.sections.rules import SAGEMAKER_NAME, SAGEMAKER_NAME_PATTERN
@@ -19,7 +20,7 @@ from cohost.routing import COMPONENT_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, compone
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from cohost.catalog.models import Catalog, Endpoint, ModelEntry
+    from cohost.catalog.models import Catalog, DeviceSettings, Endpoint, ModelEntry
     from cohost.catalog.sections.designs import Designs
     from cohost.catalog.sections.lifecycle import Guardrails
     from cohost.catalog.sections.scaling import Metric, Scaling
@@ -52,6 +53,7 @@ def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
     yield from _deployment_faults(catalog)
     yield from _weights_key_faults(catalog)
     yield from _worker_faults(catalog.models)
+    yield from _shared_faults(catalog)
     packages = {name: entry.packages for name, entry in catalog.models.items()}
     yield from package_faults(packages, bundled=catalog.endpoint.topology == SCALE_TO_ZERO)
 
@@ -302,27 +304,67 @@ def _expiry_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[CatalogError]:
-    """Yield a fault for each setting that would let the server stop workers of a model with `handler: batched`.
+    """Yield a fault for each setting of workers that the project's handlers cannot have.
 
     When DJL Serving 0.36.0 stops an asynchronous worker above the minimum, it starts the worker's process again: the
-    process keeps its weights in memory and receives no calls, or the model fails (recorded: `djl_lifecycle`, 28).
+    process keeps its memory and receives no calls, or the model fails (recorded: `djl_lifecycle`, 28).
     """
     for name, entry in models.items():
-        if entry.handler != "batched":
+        if entry.handler not in ENGINE_HANDLERS:
             continue
         for scope, workers in (("gpu", entry.gpu), ("cpu", entry.cpu)):
-            if workers is not None and workers.min_workers != workers.max_workers:
-                yield CatalogError(
-                    "worker-bounds-differ",
-                    f"models.{name}.{scope}.minWorkers",
-                    f"got {workers.min_workers} under maxWorkers {workers.max_workers} with handler batched",
-                    allowed="the same number for both, because a worker that the server ends for being idle leaves its "
-                    "process and memory behind, or fails the model",
-                    fix=f"minWorkers: {workers.max_workers}, or fewer for both",
-                )
+            if workers is not None:
+                yield from _bounds_of_workers(f"models.{name}.{scope}", workers, entry.handler)
         if entry.max_idle_time is not None:
-            allowed = "handler stock only, because it ends workers above the minimum and batched models have none"
-            yield _unused(f"models.{name}.max_idle_time", "handler batched", allowed)
+            allowed = "handler stock only, because it ends workers above the minimum and other handlers have none"
+            yield _unused(f"models.{name}.max_idle_time", f"handler {entry.handler}", allowed)
+
+
+def _bounds_of_workers(field: str, workers: DeviceSettings, handler: str) -> Iterator[CatalogError]:
+    if handler == SHARED and workers.max_workers > 1:
+        yield CatalogError(
+            "workers-of-shared",
+            f"{field}.maxWorkers",
+            f"got {workers.max_workers} with handler shared",
+            allowed="1, because one engine process per device computes for all shared models, and a second proxy "
+            "process would only hand on to the same one",
+            fix="minWorkers: 1 and maxWorkers: 1, or leave both out; endpoint.engines_per_device adds engine processes",
+        )
+    elif workers.min_workers != workers.max_workers:
+        yield CatalogError(
+            "worker-bounds-differ",
+            f"{field}.minWorkers",
+            f"got {workers.min_workers} under maxWorkers {workers.max_workers} with handler {handler}",
+            allowed="the same number for both, because a worker that the server ends for being idle leaves its "
+            "process and memory behind, or fails the model",
+            fix=f"minWorkers: {workers.max_workers}, or fewer for both",
+        )
+
+
+def _shared_faults(catalog: Catalog) -> Iterator[CatalogError]:
+    """Yield a fault for each setting that the shared models of a catalog cannot have in one engine process."""
+    shared = {name: entry for name, entry in catalog.models.items() if entry.handler == SHARED}
+    if not shared and "engines_per_device" in catalog.endpoint.model_fields_set:
+        yield _unused("endpoint.engines_per_device", "no model with handler shared", "with handler: shared only")
+    if catalog.monitoring.model_metrics and all(
+        entry.handler not in ENGINE_HANDLERS for entry in catalog.models.values()
+    ):
+        allowed = "with a model with handler batched or shared, since the server's own handler counts nothing"
+        yield _unused("monitoring.model_metrics", "handler stock", allowed)
+    packages = {
+        name: {(package.name, package.version) for package in map(package_of, entry.packages)}
+        for name, entry in shared.items()
+    }
+    first = next(iter(packages), "")
+    for name, wanted in packages.items():
+        if wanted != packages[first]:
+            yield CatalogError(
+                "shared-packages-differ",
+                f"models.{name}.packages",
+                f"is not equal to the packages of the model {first!r}, which has the same engine process",
+                allowed="the same packages for all models with handler: shared",
+                fix=f"write the packages of {first!r}, or handler: batched for one of the two",
+            )
 
 
 def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[CatalogError]:

@@ -6,10 +6,12 @@ The catalog's keys have the names that AWS (`initial_instance_count`, `inference
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.catalog.packages import PACKAGES, Packages
 from cohost.catalog.sections import rules
 from cohost.catalog.sections.designs import Designs
@@ -54,7 +56,7 @@ class Endpoint(Settings):
         default=1,
         ge=1,
         le=1000,
-        description="1 to 1000 copies at creation; no component is created at 0, but scaling.min: 0 lets it go there",
+        description="1 to 1000 copies at creation; 0 copies are possible only later, with scaling.min: 0",
     )
     image: str = Field(
         pattern=IMAGE,
@@ -64,20 +66,26 @@ class Endpoint(Settings):
         default=None,
         pattern=r"^[^\s/]+/[^\s]+$",
         max_length=255,
-        description="a whole image URI of at most 255 characters, used instead of the one that `image` and region give",
+        description="a whole image URI of at most 255 characters",
     )
     inference_ami_version: str = Field(
         default="default",
         pattern=r"^[a-z0-9.-]+$",
-        description="default (chosen by the image's CUDA version), none (left out), or SageMaker's name of an AMI",
+        description="default (fits the image's CUDA version), none (SageMaker chooses), or the name of an AMI",
     )
     model_data_download_timeout_in_seconds: Seconds = 1200
     container_startup_health_check_timeout_in_seconds: Seconds = 600
     model_cache_setting: Literal["Enabled", "Disabled"] = Field(default="Enabled", description="Enabled or Disabled")
+    engines_per_device: int = Field(
+        default=LIMITS["engines_per_device"][2],
+        ge=LIMITS["engines_per_device"][0],
+        le=LIMITS["engines_per_device"][1],
+        description="1 to 4 engine processes for the models with handler: shared on each GPU, or on a CPU instance",
+    )
     environment: Annotated[
         dict[str, str], rules.each(rules.check_variable), AfterValidator(rules.check_environment_size)
     ] = Field(
-        default_factory=dict, description="text values by environment variable, no secrets, each 1024 bytes at most"
+        default_factory=dict, description="a text of at most 1024 bytes for each environment variable; no secrets"
     )
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
 
@@ -97,10 +105,10 @@ class Network(Settings):
     security_groups: list[SecurityGroup] = Field(
         default_factory=list, max_length=5, description="1 to 5 ids: sg- and 8 or 17 hexadecimal digits"
     )
-    isolation: bool = Field(default=False, description="true (the container reaches nothing) or false")
-    internet: bool = Field(default=False, description="true (the subnets' routes lead out, by a NAT gateway) or false")
+    isolation: bool = Field(default=False, description="true (the container has no network access) or false")
+    internet: bool = Field(default=False, description="true (the subnets' default route is a NAT gateway) or false")
     s3_endpoint: Literal["given"] | None = Field(
-        default=None, description="given: the VPC has an S3 gateway endpoint on the subnets' route tables"
+        default=None, description="given (the VPC has an S3 gateway endpoint on the subnets' route tables)"
     )
     route_tables: list[RouteTable] = Field(
         default_factory=list, max_length=50, description="ids: rtb- and 8 or 17 hexadecimal digits"
@@ -161,70 +169,74 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """The workers of a model on GPUs, and its required GPU memory in MiB if not the same as the host memory."""
+    """The workers of a model on GPUs, and its GPU memory in MiB if not the same as the host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
+    reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-# The keys that the server itself reads too are excluded: the catalog has them beside `batched`, not below it.
-_OF_THE_SERVER = {"cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "reserved_memory_mb"}
-_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name not in _OF_THE_SERVER}
+# The limits of the fields that are not the same in all engine settings, or not in the section of a model's handler.
+_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items()}
+_OTHER_FIELDS = {
+    *("cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "gpu.reserved_memory_mb", "reserved_memory_mb"),
+    *("threads", "share", "engines_per_device"),
+}
 
 
-def _number(name: str, unit: str) -> Any:  # a field of any type
+def _number(name: str, unit: str) -> Any:  # pydantic types a field as Any
     """Return the field of a number, described by the limits that the batching handler has for it."""
     least, most = _RANGES[name]
     return Field(default=None, description=f"{least} to {most} {unit}")
 
 
-class BatchedSettings(Settings):
-    """The settings of a model with `handler: batched`; a key that is left out has the handler's default.
+def _within_the_handlers_limits(value: int | Auto | None, info: ValidationInfo) -> int | Auto | None:
+    least, most = _RANGES[str(info.field_name)]
+    if isinstance(value, int) and not least <= value <= most:
+        allowed = f"{least} to {most}" + (" or auto" if info.field_name in LIMITS_OR_AUTO else "")
+        refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to an allowed one")
+    return value
+
+
+class EngineSettings(Settings):
+    """The settings of a model with `handler: batched` or `shared`; a key that is left out has the handler's default.
 
     Lengths and sizes are in tokens including padding. A sequence is one input of the model: a text, a pair of texts, or
     a text with the hypothesis of one label.
     """
 
-    max_length: int | Auto | None = _number("max_length", "tokens, or auto: what the model can take")
-    truncation: bool | None = Field(default=None, description="true (cut longer texts) or false (refuse them with 400)")
+    max_length: int | Auto | None = _number("max_length", "tokens, or auto (the model's limit)")
+    truncation: bool | None = Field(default=None, description="true (longer texts are cut) or false (they get 400)")
     pooling: Literal["none", "mean", "cls"] | None = Field(default=None, description="none, mean or cls")
     normalize: bool | None = Field(default=None, description="true or false")
     max_batch_tokens: int | Auto | None = _number("max_batch_tokens", "tokens in one forward pass, or auto")
-    max_batch_sequences: int | None = _number("max_batch_sequences", "sequences in a pass")
-    pass_cost_tokens: int | Auto | None = _number(
-        "pass_cost_tokens", "tokens of padding that another pass costs as much as, or auto"
-    )
+    max_batch_sequences: int | None = _number("max_batch_sequences", "sequences in one forward pass")
+    pass_cost_tokens: int | Auto | None = _number("pass_cost_tokens", "tokens, or auto (measured when the model loads)")
     attention: Literal["auto", "sdpa", "eager", "disentangled-flash", "flashdeberta"] | None = Field(
         default=None, description="auto, sdpa, eager, or for DeBERTa disentangled-flash or flashdeberta"
     )
-    packing: bool | None = Field(default=None, description="true or false: run without padding where the model can")
+    packing: bool | None = Field(default=None, description="true (no padding, if the model supports it) or false")
     compile: bool | None = Field(
-        default=None, description="true or false: let torch.compile make a program for each of a few lengths"
+        default=None, description="true (torch.compile compiles the model for a few lengths) or false"
     )
-    dtype_fallback: bool | None = Field(default=None, description="true (serve fp32 instead) or false (refuse to load)")
-    threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
+    dtype_fallback: bool | None = Field(
+        default=None, description="true (serves fp32 instead) or false (the load fails)"
+    )
     max_texts_per_request: int | None = _number("max_texts_per_request", "texts")
-    max_sequences_per_request: int | None = _number("max_sequences_per_request", "sequences (labels x texts)")
+    max_sequences_per_request: int | None = _number("max_sequences_per_request", "sequences (texts times labels)")
     max_characters_per_text: int | None = _number("max_characters_per_text", "characters")
-    max_queued_sequences: int | None = _number("max_queued_sequences", "sequences that wait before others get 503")
-    max_queue_time_ms: int | None = _number("max_queue_time_ms", "milliseconds in the queue before 503")
+    max_queued_sequences: int | None = _number("max_queued_sequences", "waiting sequences; further requests get 503")
+    max_queue_time_ms: int | None = _number("max_queue_time_ms", "milliseconds of waiting, then 503")
     pass_timeout_s: int | None = _number(
         "pass_timeout_s", "seconds that a forward pass may take before the process ends"
     )
-    warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
+    warm_up: bool | None = Field(default=None, description="true (first calls are fast) or false (loads sooner)")
     log_interval_s: int | None = _number("log_interval_s", "seconds")
 
-    @field_validator(*_RANGES)
-    @classmethod
-    def _within_the_handlers_limits(cls, value: int | Auto | None, info: ValidationInfo) -> int | Auto | None:
-        least, most = _RANGES[str(info.field_name)]
-        if isinstance(value, int) and not least <= value <= most:
-            allowed = cls.model_fields[str(info.field_name)].description or ""
-            refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to an allowed one")
-        return value
+    _limits = field_validator(*_RANGES.keys() - _OTHER_FIELDS)(_within_the_handlers_limits)
 
     @model_validator(mode="after")
-    def _settings_go_together(self) -> BatchedSettings:
-        """Reject combinations of settings that the batching handler would reject when it loads the model."""
+    def _settings_go_together(self) -> EngineSettings:
+        """Reject combinations of settings that the handler would reject when it loads the model."""
         if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
             refuse(
                 "settings-conflict",
@@ -247,38 +259,79 @@ class BatchedSettings(Settings):
         return self
 
 
+class BatchedSettings(EngineSettings):
+    """The settings of a model with `handler: batched`: those of all engine processes, and this one's CPU threads."""
+
+    threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
+
+    _limit_of_threads = field_validator("threads")(_within_the_handlers_limits)
+
+
+class SharedSettings(EngineSettings):
+    """The settings of a model with `handler: shared`: those of all engine processes, and the model's part of the time.
+
+    The number of CPU threads is a setting of the whole process, so no single model can state it.
+    """
+
+    share: int | None = _number("share", "parts of the device's time, against the other shared models' parts")
+
+    _limit_of_share = field_validator("share")(_within_the_handlers_limits)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _threads_are_the_engines(cls, data: Any) -> Any:  # the file's content, not yet checked
+        if isinstance(data, Mapping) and "threads" in data:
+            refuse(
+                "settings-conflict",
+                "has threads, which apply to the whole engine process",
+                allowed="threads under `batched` only, whose engine process has one model",
+                fix="take threads out, or write handler: batched",
+            )
+        return data
+
+
 class ModelEntry(ModelSource):
     """One model's entry in a catalog: the source of its weights, its task, and its settings for DJL Serving."""
 
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
-    handler: Literal["stock", "batched"] = Field(default="stock", description="stock or batched")
+    handler: Literal["stock", "batched", "shared"] = Field(default="stock", description="stock, batched or shared")
     batched: BatchedSettings | None = Field(default=None, description="settings of handler: batched")
+    shared: SharedSettings | None = Field(default=None, description="settings of handler: shared")
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
-    gpu: GpuSettings = Field(default_factory=GpuSettings, description="minWorkers, maxWorkers, required_memory_mb")
+    gpu: GpuSettings = Field(
+        default_factory=GpuSettings, description="minWorkers, maxWorkers, required_memory_mb, reserved_memory_mb"
+    )
     cpu: DeviceSettings | None = Field(default=None, description="minWorkers, maxWorkers")
     batch_size: int | None = Field(default=None, ge=1, le=1024, description="1 to 1024 requests")
     max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
     max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
     job_queue_size: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 requests")
     dtype: Literal["fp32", "fp16", "bf16", "tf32", "auto"] | None = Field(
-        default=None, description="fp32, fp16, bf16, or with handler batched tf32 or auto"
+        default=None, description="fp32, fp16, bf16, or auto with handler batched or shared, or tf32 with batched"
     )
     trust_remote_code: bool | None = Field(default=None, description="true or false")
     packages: Packages = Field(default_factory=list, description=PACKAGES)
     tensor_parallel_degree: int = Field(default=1, ge=1, le=16, description="1 to 16 GPUs for one worker")
     properties: Annotated[dict[str, str], rules.each(rules.check_property)] = Field(
-        default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
+        default_factory=dict, description="a text for each DJL Serving key that has no catalog key of its own"
     )
+
+    @property
+    def engine_settings(self) -> EngineSettings | None:
+        """Return the section that applies to the model's handler; None if the file has none, or with handler stock."""
+        return self.shared if self.handler == SHARED else self.batched
 
     @model_validator(mode="after")
     def _handler_reads_its_settings(self) -> ModelEntry:
         rules.check_handler_settings(
             self.handler,
-            batched=self.batched is not None,
+            sections=[name for name in ENGINE_HANDLERS if getattr(self, name) is not None],
             dtype=self.dtype,
             batching=[name for name in ("batch_size", "max_batch_delay") if getattr(self, name) is not None],
         )
+        if self.handler == SHARED:
+            rules.check_shared(self.dtype, self.tensor_parallel_degree, own_code=bool(self.trust_remote_code))
         return self
 
 
@@ -296,7 +349,9 @@ class Catalog(WeightsSettings):
         default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
-    monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
+    monitoring: Monitoring = Field(
+        default=DEFAULT_MONITORING, description="email, dashboard, kms_key, model_metrics, alarms"
+    )
     data_capture: DataCapture | None = Field(default=None, description=", ".join(DataCapture.model_fields))
     deployment: Guardrails | None = Field(default=None, description=", ".join(Guardrails.model_fields))
     expires: Expires | None = Field(default=None, description=ALLOWED_EXPIRES)
@@ -309,7 +364,7 @@ class Catalog(WeightsSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _topology_decides(cls, data: Any) -> Any:  # the file's content, not yet checked
+    def _topology_decides(cls, data: Any) -> Any:  # the unchecked content of the file
         """Fill in the keys of `scaling` that are left out and have a default by topology."""
         return with_topology_defaults(data)
 

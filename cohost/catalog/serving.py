@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from cohost.archives.archive import bundle_files, in_file_order, model_files
-from cohost.archives.handlers import BATCHED, ENTRY_POINT, RETRY_THRESHOLD, handler_files
+from cohost.archives.handlers import ENGINE_HANDLERS, ENTRY_POINT, RETRY_THRESHOLD, SHARED, handler_files
 from cohost.archives.layout import BUNDLE_NAME
 from cohost.archives.packed import with_part
 from cohost.archives.weights import Revision, with_bucket
@@ -37,8 +37,11 @@ STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
 """The packages that DJL Serving's own handler imports in addition to CPU_FULL_REQUIREMENTS."""
 
 
-def properties_of(entry: ModelEntry) -> dict[str, str]:
+def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None, name: str | None = None) -> dict[str, str]:
     """Return a model's serving.properties in the order of the file; the same entry always gives the same lines.
+
+    `endpoint` adds its `engines_per_device`, where stated, to a model with `handler: shared`. `name` is the model's
+    name in the catalog, under which the project's handlers report its counters: SageMaker gives the server another one.
 
     `rolling_batch` is always disabled, because it is for text generation. `tensor_parallel_degree` is always written,
     because without it one worker takes every GPU of the instance.
@@ -55,6 +58,7 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
         "gpu.minWorkers": entry.gpu.min_workers,
         "gpu.maxWorkers": entry.gpu.max_workers,
         "gpu.required_memory_mb": entry.gpu.required_memory_mb,
+        "gpu.reserved_memory_mb": entry.gpu.reserved_memory_mb,
         **_cpu_workers(entry),
         "required_memory_mb": entry.required_memory_mb,
         "reserved_memory_mb": entry.reserved_memory_mb,
@@ -62,7 +66,8 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
         "max_batch_delay": entry.max_batch_delay,
         "max_idle_time": entry.max_idle_time,
         "job_queue_size": entry.job_queue_size,
-        **_handler_settings(entry),
+        **_handler_settings(entry, name),
+        **_engines(entry, endpoint),
         **entry.properties,
     }
     return in_file_order({key: _text(value) for key, value in settings.items() if value is not None})
@@ -87,22 +92,31 @@ def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
     """
     needed: tuple[str, ...] = ()
     if image.flavour == "cpu-full":
-        needed = CPU_FULL_REQUIREMENTS if entry.handler == BATCHED else CPU_FULL_REQUIREMENTS + STOCK_REQUIREMENTS
+        needed = CPU_FULL_REQUIREMENTS + (() if entry.handler in ENGINE_HANDLERS else STOCK_REQUIREMENTS)
     return requirement_lines(entry.packages, needed)
 
 
 def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
     """Return the handler code (none for the server's own handler) and the wheels of a model, by file name."""
-    return {**(handler_files(entry.handler) if entry.handler == BATCHED else {}), **wheels_of(entry.packages)}
+    return {**(handler_files(entry.handler) if entry.handler in ENGINE_HANDLERS else {}), **wheels_of(entry.packages)}
 
 
-def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None) -> dict[str, bytes]:
+def files_of(
+    entry: ModelEntry,
+    image: Image,
+    weights_bucket: str | None = None,
+    *,
+    endpoint: Endpoint | None = None,
+    name: str | None = None,
+) -> dict[str, bytes]:
     """Return the files of a model's archive by name; the same entry gives the same bytes on any machine, at any time.
+
+    `endpoint` adds its settings for engine processes, and `name` is the model's name in the catalog (`properties_of`).
 
     Raises:
         ArtifactError: the model's weights were pushed to S3, and `weights_bucket` is not given.
     """
-    properties = with_bucket(properties_of(entry), weights_bucket)
+    properties = with_bucket(properties_of(entry, endpoint, name), weights_bucket)
     files = model_files(properties, requirements_for(entry, image), code_of(entry))
     revision = packed_revision(entry)
     return files if revision is None else with_part(files, revision, str(weights_bucket))
@@ -119,7 +133,10 @@ def archives_of(
         ArtifactError: a model's weights were pushed to S3, and `weights_bucket` is not given.
     """
     image = parse_image(catalog.endpoint.image)
-    models = {name: files_of(entry, image, weights_bucket) for name, entry in entries.items()}
+    models = {
+        name: files_of(entry, image, weights_bucket, endpoint=catalog.endpoint, name=name)
+        for name, entry in entries.items()
+    }
     yield from [(BUNDLE_NAME, bundle_files(models))] if catalog.endpoint.topology == SCALE_TO_ZERO else models.items()
 
 
@@ -143,20 +160,28 @@ def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
     if entry.cpu is not None:
         return {"cpu.minWorkers": entry.cpu.min_workers, "cpu.maxWorkers": entry.cpu.max_workers}
     # The server leaks the process of an asynchronous worker that it stops, so both bounds are equal.
-    return {"cpu.minWorkers": 1, "cpu.maxWorkers": 1} if entry.handler == BATCHED else {}
+    return {"cpu.minWorkers": 1, "cpu.maxWorkers": 1} if entry.handler in ENGINE_HANDLERS else {}
 
 
-def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
-    """Return the properties for the batching handler: asynchronous entry point, worker restarts, its own options."""
-    if entry.handler != BATCHED:
+def _handler_settings(entry: ModelEntry, name: str | None) -> dict[str, str | float | bool | None]:
+    """Return the properties for the project's handlers: asynchronous entry point, restarts, the handler's options."""
+    if entry.handler not in ENGINE_HANDLERS:
         return {}
-    given = {} if entry.batched is None else entry.batched.model_dump()
+    given = {} if entry.engine_settings is None else entry.engine_settings.model_dump()
     return {
         "option.async_mode": True,
         "option.entryPoint": ENTRY_POINT,
         "retry_threshold": RETRY_THRESHOLD,
-        **{f"option.{name}": value for name, value in given.items()},
+        "option.catalog_name": name,
+        "option.shared": True if entry.handler == SHARED else None,
+        **{f"option.{key}": value for key, value in given.items()},
     }
+
+
+def _engines(entry: ModelEntry, endpoint: Endpoint | None) -> dict[str, int]:
+    if entry.handler != SHARED or endpoint is None or "engines_per_device" not in endpoint.model_fields_set:
+        return {}
+    return {"option.engines_per_device": endpoint.engines_per_device}
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a setting of any type

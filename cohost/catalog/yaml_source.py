@@ -65,7 +65,7 @@ class _Builder:
         self._source = source
         self._open: list[yaml.Node] = []
 
-    def build(self, node: yaml.Node, path: str) -> Any:  # YAML holds anything
+    def build(self, node: yaml.Node, path: str) -> Any:  # a YAML file may have a value of any type
         line = self._source.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
             fix = "write the value out instead of the alias"

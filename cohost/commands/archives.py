@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cohost.archives.archive import pack, write_archive
 from cohost.archives.errors import ArtifactError
+from cohost.archives.handlers import SHARED
 from cohost.archives.properties import dumps
 from cohost.archives.store import ModelStore
 from cohost.archives.verify import verify as verify_archive
@@ -27,7 +28,8 @@ from cohost.commands.options import (
     entry_of,
     load_with_warnings,
 )
-from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.deploy.rollback import check_engine_version
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment, read_template
 from cohost.hardware.images import parse_image
 from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
 from cohost.weights.prune import check_bundled, live_bucket
@@ -43,7 +45,8 @@ def render(
 
     Example: cohost render mdeberta
     """
-    properties = properties_of(entry_of(load_with_warnings(catalog), name))
+    loaded = load_with_warnings(catalog)
+    properties = properties_of(entry_of(loaded, name), loaded.catalog.endpoint, name)
     if as_json:
         console.print_json(properties)
     else:
@@ -52,11 +55,11 @@ def render(
 
 def bundle(
     out: Annotated[Path, typer.Option("--out", help="The folder to write the archives to.")],
-    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of models in the catalog (default: all).")] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Write archives as the deploy would publish them: one per model, or one of all models that scale to zero together.
+    """Write the archives that a deploy would publish: one per model, or one of all models that scale to zero together.
 
     Example: cohost bundle mdeberta --out dist
     """
@@ -90,13 +93,13 @@ def verify(
     archives: Annotated[list[Path], typer.Argument(help="Archives (tar.gz) of any origin.")],
     bundles: Annotated[
         bool,
-        typer.Option("--bundle", help="They hold a folder for each of several models, as scale-to-zero needs them."),
+        typer.Option("--bundle", help="Check archives of scale-to-zero, which have one folder per model."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List every error of an archive, each with its fix.
 
-    Ends with exit code 1 when an archive has an error; warnings alone leave it 0.
+    Ends with exit code 1 if an archive has an error, and with 0 if it has only warnings.
 
     Example: cohost verify dist/mdeberta.tar.gz
     """
@@ -121,7 +124,7 @@ def push(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Add one model to the live generation: one upload, nothing else changes.
+    """Add one model to the archives that the endpoint serves, by one upload without a deploy.
 
     Example: cohost push mdeberta
     """
@@ -130,8 +133,11 @@ def push(
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
     deployment.check_pushable()
+    if entry.handler == SHARED:
+        check_engine_version(read_template(session.client("cloudformation"), stack), name, entry.handler)
     s3 = session.client("s3", region_name=deployment.region)
-    files = files_of(entry, image, live_bucket(name, entry, deployment, s3))
+    bucket = live_bucket(name, entry, deployment, s3)
+    files = files_of(entry, image, bucket, endpoint=loaded.catalog.endpoint, name=name)
     store = ModelStore(s3, deployment.bucket, deployment.prefix)
     digest = store.add(deployment.generation, name, files)
     if as_json:

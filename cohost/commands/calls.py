@@ -21,15 +21,18 @@ from cohost.errors import InvocationError
 
 
 def invoke(
-    texts: Annotated[list[str], typer.Argument(help="One text or more.")],
+    texts: Annotated[list[str], typer.Argument(help="The texts to send, at least one.")],
     model: Annotated[str, typer.Option("--model", help="The model's name in the catalog.")],
     pair: Annotated[
-        list[str] | None, typer.Option("--pair", help="The second text of a pair, one for each text.")
+        list[str] | None, typer.Option("--pair", help="The second text of a pair; give one --pair for each text.")
     ] = None,
-    labels: Annotated[str | None, typer.Option("--labels", help="Labels of zero-shot-classification: a,b,c.")] = None,
+    labels: Annotated[
+        str | None, typer.Option("--labels", help="The labels of zero-shot-classification, as a,b,c.")
+    ] = None,
     parameters: Annotated[str, typer.Option("--parameters", help="The task's parameters as a JSON object.")] = "{}",
     and_wake: Annotated[
-        bool, typer.Option("--wake", help="Wait for a scale-to-zero endpoint that is at zero until it answers.")
+        bool,
+        typer.Option("--wake", help="If no copy of a scale-to-zero endpoint runs, wait until the endpoint answers."),
     ] = False,
     wake_timeout: WakeTimeoutOption = WAKE_TIMEOUT_S,
     restart_timeout: RestartTimeoutOption = None,
@@ -68,11 +71,14 @@ def status(
     stack: StackOption = DEFAULT_STACK,
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="Call each model, which may load it; exit 1 if one gives no answer."),
+        typer.Option(
+            "--probe",
+            help="Call each model, which may load the model; end with exit code 1 if a model does not answer.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show endpoint, generation, archives and how many models are loaded; with --probe, which models answer.
+    """Show endpoint, generation, archives and the number of loaded models; with --probe, show which models answer.
 
     Example: cohost status --probe
     """

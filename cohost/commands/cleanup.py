@@ -28,15 +28,22 @@ def cleanup(
     everything: Annotated[
         bool, typer.Option("--all", help="All stacks of this project, and the buckets that they keep.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the resources, remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the resources, but remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
-    poll: Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two polls.")] = 10,
+    poll: Annotated[
+        float,
+        typer.Option(
+            "--poll",
+            min=0.1,
+            help="Seconds between two looks at a resource that is changing.",
+        ),
+    ] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a stack and everything that it left, and check that no billed resource remains.
+    """Remove a stack and the resources that it left, and check that no billed resource remains.
 
-    It waits for resources that are being created or updated, continues where an earlier run ended, and ends with exit
-    code 1 if something that it should remove still exists.
+    The command waits for resources that are being created or updated, continues where an earlier run ended, and ends
+    with exit code 1 if a resource that should be removed still exists.
 
     Example: cohost cleanup --dry-run
     """
@@ -66,7 +73,8 @@ def cleanup(
 
 def orphans(
     region: Annotated[
-        list[str] | None, typer.Option("--region", help="A region to look into; may be repeated. Left out: yours.")
+        list[str] | None,
+        typer.Option("--region", help="A region to search; may be repeated (default: your region)."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -45,27 +45,34 @@ _COLUMNS = ("design", "USD/hour", "USD/month", "USD per 1M", "with idle")
 
 _NOT_COUNTED = "Not counted: bucket, function, logs and data transfer, together cents. USD per 1M is at full load."
 
-prices_app = typer.Typer(help="The price list that came with this version, or your own.", no_args_is_help=True)
+prices_app = typer.Typer(help="The price list of instances, which the commands about costs read.", no_args_is_help=True)
 
 
 def cost(
     catalog: CatalogOption = DEFAULT_CATALOG,
     region: RegionOption = DEFAULT_REGION,
     busy_hours: Annotated[
-        float, typer.Option("--busy-hours", help="Hours of a day with load, above 0 and up to 24.")
+        float, typer.Option("--busy-hours", help="The hours with load per day, above 0 and up to 24.")
     ] = HOURS_PER_DAY,
     report: Annotated[
-        list[Path] | None, typer.Option("--report", help="A JSON report with a measured rate; may be repeated.")
+        list[Path] | None,
+        typer.Option(
+            "--report",
+            help="A JSON report with measured items per second; may be repeated.",
+        ),
     ] = None,
     max_monthly: Annotated[
-        float | None, typer.Option("--max-monthly", min=0, help="End with exit code 2 above this many USD a month.")
+        float | None,
+        typer.Option("--max-monthly", min=0, help="End with exit code 2 above this cost in USD per month."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the cost as a Markdown table for a pull request.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the catalog's cost beside other designs: per hour, per month, per million items.
+    """Show the cost of the catalog and of other designs: per hour, per month, per million items.
 
-    With --max-monthly, a price that is not known counts as over the budget.
+    With --max-monthly, an unknown price counts as over the budget.
 
     Example: cohost cost --busy-hours 8 --max-monthly 1100
     """
@@ -93,7 +100,7 @@ def diff(
     catalog: CatalogOption = DEFAULT_CATALOG,
     region: RegionOption = DEFAULT_REGION,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the costs as a table for a pull request.")
+        bool, typer.Option("--markdown", help="Print the costs as a Markdown table for a pull request.")
     ] = False,
 ) -> None:
     """Run `cdk diff`, then show the effect of the change on the bill.
@@ -123,8 +130,12 @@ def diff(
 
 @prices_app.command("refresh")
 def refresh(
-    region: Annotated[list[str] | None, typer.Option("--region", help="A region to renew; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write; the one in use when left out.")] = None,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", help="A region whose prices are updated; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write (default: the price list in use).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Update the price list from the AWS Pricing API, which needs the right pricing:GetProducts.

@@ -29,14 +29,14 @@ _MARKS = {"pass": ("pass", "green"), "fail": ("FAIL", "bold red"), "unknown": ("
 
 SkipOption = Annotated[
     list[str] | None,
-    typer.Option("--skip", help="A check that shall not stop the deploy, such as quota; repeatable."),
+    typer.Option("--skip", help="A check, such as quota, whose failure does not stop the deploy; may be repeated."),
 ]
 
 
 def preflight(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
     """Check the requirements of a deploy: account, bootstrap, quota, instance type, image, models, price.
 
-    Each check passes, fails, or could not be made, with the reason. Exit code 1 if one fails.
+    Prints for each check if it passed, failed or could not run, and why. Ends with exit code 1 if a check failed.
 
     Example: cohost preflight --catalog model_configs/encoders.yaml
     """
@@ -54,7 +54,7 @@ def deploy(
 ) -> None:
     """Run the checks of `cohost preflight`, then `cdk deploy`, and show the progress of each resource.
 
-    IAM changes need no confirmation: review them with `cdk diff`. A failed deploy prints the cause.
+    Does not ask before IAM changes: review them with `cdk diff`. After a failed deploy the command prints the cause.
 
     Example: cohost deploy --catalog model_configs/encoders.yaml --skip quota
     """

@@ -35,14 +35,14 @@ class Engine(StrEnum):
 
 _NEEDED = ("moto", "starlette", "torch", "transformers", "uvicorn")
 
-local_app = typer.Typer(help="The AWS on this machine: an emulation to try a deploy on.", no_args_is_help=True)
+local_app = typer.Typer(help="The local AWS emulator, to try a deploy on this machine.", no_args_is_help=True)
 
 
 def demo(
     state: StateOption = Path(".cohost/demo"),
-    port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1; 0 chooses a free port.")] = 0,
 ) -> None:
-    """Deploy, call, change and remove the offline encoders on this machine.
+    """Deploy, call, change and remove a small endpoint on this machine, without an AWS account.
 
     Example: cohost demo
     """
@@ -57,14 +57,16 @@ def demo(
 @local_app.command()
 def up(
     port: Annotated[
-        int, typer.Option("--port", envvar="COHOST_PORT", help="The port on 127.0.0.1; 0 takes a free one.")
+        int, typer.Option("--port", envvar="COHOST_PORT", help="The port on 127.0.0.1; 0 chooses a free port.")
     ] = local.DEFAULT_PORT,
     catalog: CatalogOption = OFFLINE_CATALOG,
     state: StateOption = local.DEFAULT_STATE,
-    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A further folder of models, org/name.")] = None,
+    hub: Annotated[
+        list[Path] | None, typer.Option("--hub", help="A further folder of models, each in org/name.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the local AWS and print the environment to export.
+    """Start the local AWS emulator, and print the environment variables to export.
 
     Example: eval "$(cohost local up)"
     """
@@ -79,7 +81,7 @@ def up(
 
 @local_app.command()
 def env(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
-    """Print the environment of a running local AWS, for another shell or one that holds old keys.
+    """Print the environment variables of the running local AWS emulator, for another shell or after a restart.
 
     Example: eval "$(cohost local env)"
     """
@@ -106,7 +108,7 @@ def _print_environment(server: local.LocalServer, *, as_json: bool) -> None:
 
 @local_app.command()
 def down(state: StateOption = local.DEFAULT_STATE) -> None:
-    """Stop the local AWS with all its containers.
+    """Stop the local AWS emulator with all its containers.
 
     Example: cohost local down
     """
@@ -119,21 +121,29 @@ def down(state: StateOption = local.DEFAULT_STATE) -> None:
 @local_app.command()
 def run(
     engine: Annotated[
-        Engine, typer.Option("--engine", help="What serves: our container, the real image, or a DJL Serving.")
+        Engine,
+        typer.Option(
+            "--engine",
+            help="The server: the embedded container, the image in Docker, or your DJL Serving.",
+        ),
     ] = Engine.EMBEDDED,
     catalog: CatalogOption = OFFLINE_CATALOG,
-    port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1; 0 takes a free one.")] = 8084,
+    port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1; 0 chooses a free port.")] = 8084,
     djl_home: Annotated[
-        Path | None, typer.Option("--djl-home", help="The folder of a DJL Serving; without, djl-serving on PATH.")
+        Path | None,
+        typer.Option("--djl-home", help="The folder of your DJL Serving (default: djl-serving on PATH)."),
     ] = None,
-    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A further folder of models, org/name.")] = None,
+    hub: Annotated[
+        list[Path] | None, typer.Option("--hub", help="A further folder of models, each in org/name.")
+    ] = None,
     state: StateOption = local.DEFAULT_STATE,
     check: Annotated[
-        bool, typer.Option("--check", help="Load, report and stop; exit 1 if a model does not fit.")
+        bool,
+        typer.Option("--check", help="Stop after the report, with exit code 1 if a model does not fit."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a catalog's archives without an endpoint: load every model, report, and run until Ctrl-C.
+    """Serve a catalog's archives without an endpoint: load every model, print a report, and run until Ctrl-C.
 
     Example: cohost local run --engine docker --catalog model_configs/encoders.yaml --check
     """
@@ -145,7 +155,7 @@ def run(
 
 @local_app.command()
 def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
-    """Show the running models and workers, their processes with resident and GPU memory, and if all models fit.
+    """Show the running models and workers, the memory of their processes on host and GPU, and if all models fit.
 
     Example: cohost local report --json
     """

@@ -29,17 +29,18 @@ _NEEDED = ("torch", "transformers", "onnx", "onnxruntime", "onnxscript")
 
 
 def export_onnx(
-    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of models in the catalog (default: all).")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder for the archives; the catalog's own when left out.")
+        Path | None,
+        typer.Option("--out", help="The folder for the archives (default: the one in the catalog)."),
     ] = None,
-    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A folder of models, org/name.")] = None,
+    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A folder of models, each in org/name.")] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
     """Export models to ONNX, check them against torch, and pack the archives that CpuOnnxStack deploys.
 
-    An export that answers too differently from torch is refused, and the former archive, if any, stays.
+    If the exported model answers too differently from torch, the command fails and an existing archive is kept.
 
     Example: cohost export-onnx minilm --out dist/onnx
     """
@@ -56,7 +57,7 @@ def export_onnx(
 
 
 def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:
-    from cohost.designs.onnx.export import STEPS, export_model  # imports torch, which takes seconds
+    from cohost.designs.onnx.export import STEPS, export_model  # this module imports torch, which takes seconds
 
     columns = (
         SpinnerColumn(),

@@ -44,7 +44,7 @@ StateOption = Annotated[
 ]
 _DURATION: Any = {"parser": parse_seconds, "metavar": "DURATION", "show_default": "15m"}
 WakeTimeoutOption = Annotated[
-    float, typer.Option("--wake-timeout", **_DURATION, help="How long to wait for a copy at most, such as 15m.")
+    float, typer.Option("--wake-timeout", **_DURATION, help="The longest wait for a copy, such as 15m.")
 ]
 RestartTimeoutOption = Annotated[
     float | None,
@@ -52,8 +52,8 @@ RestartTimeoutOption = Annotated[
         "--restart-timeout",
         parser=parse_seconds,
         metavar="DURATION",
-        show_default="2m with handler batched, else 5s",
-        help="How long to wait at most for a model whose worker process has ended.",
+        show_default="2m with handler batched or shared, else 5s",
+        help="The longest wait for a model whose worker process has ended.",
     ),
 ]
 TimeoutOption = Annotated[float, typer.Option("--timeout", **_DURATION, help="The longest wait, such as 15m.")]

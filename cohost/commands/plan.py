@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
@@ -19,26 +19,28 @@ from cohost.errors import CatalogError
 from cohost.forecast.fleet import plan_fleet, read_loads
 from cohost.forecast.plan.capacity import first_change, room_of
 from cohost.forecast.plan.drawing import gpu_segments, host_segments, html_page, terminal_bar
-from cohost.forecast.plan.memory import derive, plan_catalog
+from cohost.forecast.plan.memory import plan_catalog, required_memory
 from cohost.forecast.plan.model_files import Folder, HubFiles
 from cohost.forecast.plan.profiles import inspect as inspect_files
 from cohost.forecast.plan.profiles import load_profiles, profiles_path, write_profiles
 from cohost.forecast.pricing.price_list import load_prices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cohost.catalog.models import ModelEntry
     from cohost.catalog_file import LoadedCatalog
     from cohost.engine_support import Backend, ModelVerdicts, Reason
     from cohost.forecast.fleet import Fleet
-    from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
+    from cohost.forecast.plan.memory import MemoryPlan, ModelPlan, RequiredMemory
     from cohost.forecast.plan.profiles import Profile
+    from cohost.forecast.plan.workers import SharedEngines, WorkerMemory
 
 
 def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
     """Return a memory plan as data for JSON; keys that end in `_mib` are in MiB."""
     rooms = {room.name: room for room in room_of(plan)}
+    needed = required_memory(loaded.catalog, loaded.profiles)
     return {
         "instance_type": plan.instance_type,
         "instances": dict(zip(("least", "most"), instance_bounds(loaded.catalog), strict=True)),
@@ -51,11 +53,12 @@ def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
         "gpu_uncertain_mib": _mib(plan.gpu_uncertain_mib) if plan.instance.gpus else None,
         "host_mib": plan.instance.memory_mib,
         "host_used_mib": _mib(plan.host_used_mib),
+        "engine_processes": _engines(plan),
         "fits": plan.fits,
         "tight": plan.tight,
         "first_change": first_change(plan),
         "models": {
-            model.name: _model(loaded, model)
+            model.name: _model(loaded, model, needed)
             | {"largest_workers": rooms[model.name].workers, "largest_batch": rooms[model.name].batch}
             for model in plan.models
         },
@@ -85,36 +88,58 @@ def fleet_as_data(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _model(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, Any]:
-    gpu, demand = model.gpu, model.demand
-    parts = None
-    if gpu is not None:
-        values = asdict(gpu) | {"idle": gpu.idle, "peak": gpu.peak}
-        parts = {f"{name}_mib": _mib(value) for name, value in values.items()}
+def _parts(gpu: WorkerMemory | None) -> dict[str, float] | None:
+    if gpu is None:
+        return None
+    values = asdict(gpu) | {"idle": gpu.idle, "peak": gpu.peak}
+    return {f"{name}_mib": _mib(value) for name, value in values.items()}
+
+
+def _engines(plan: MemoryPlan) -> dict[str, Any] | None:
+    """Return the engine processes of the shared models of one device as data; None if no model is shared."""
+    if plan.engines is None:
+        return None
     return {
+        "per_device": plan.engines.count,
+        "models": [model.name for model in plan.models if model.demand.shared],
+        "gpu_process": _parts(plan.engines.gpu),
+        "host_process_mib": _mib(plan.engines.host_mib),
+        "free_for_a_load": {"gpu_mib": _mib(plan.engines.gpu_check_mib), "host_mib": _mib(plan.host_check_mib)},
+    }
+
+
+def _model(loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, RequiredMemory]) -> dict[str, Any]:
+    demand = model.demand
+    return {
+        "handler": demand.handler,
         "workers": demand.workers,
         "batch": demand.batch,
         "tokens": demand.tokens,
         "dtype": demand.dtype or demand.profile.checkpoint_dtype,
-        "gpu_worker": parts,
+        "gpu_worker": _parts(model.gpu),
         "host_worker_mib": _mib(model.host_mib),
         **{
-            key: {"catalog": stated, "planned": needed} for key, (stated, needed) in _memory_keys(loaded, model).items()
+            key: {"catalog": stated, "planned": planned}
+            for key, (stated, planned) in _memory_keys(loaded, model, needed).items()
         },
     }
 
 
-def _memory_keys(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, tuple[int | None, int]]:
+def _memory_keys(
+    loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, RequiredMemory]
+) -> dict[str, tuple[int | None, int]]:
     """Return two values of each memory key of the catalog: the catalog's own, None if derived, and the plan's."""
     entry = loaded.catalog.models[model.name]
-    planned = derive(model.name, entry, model.demand.profile)
+    planned = needed[model.name]
     keys = {
         "required_memory_mb": (entry.required_memory_mb, planned.required_memory_mb),
         "gpu.required_memory_mb": (entry.gpu.required_memory_mb, planned.gpu_required_memory_mb),
         "reserved_memory_mb": (entry.reserved_memory_mb, planned.reserved_memory_mb),
     }
+    if planned.gpu_reserved_memory_mb is not None:
+        keys["gpu.reserved_memory_mb"] = (entry.gpu.reserved_memory_mb, planned.gpu_reserved_memory_mb)
     if model.name in loaded.derived_memory:
-        return {key: (None, needed) for key, (_, needed) in keys.items()}
+        return {key: (None, derived) for key, (_, derived) in keys.items()}
     return keys
 
 
@@ -122,10 +147,10 @@ def _mib(value: float) -> float:
     return round(value, 1)
 
 
-RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices count.")]
+RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices are used.")]
 
 InstanceTypeOption = Annotated[
-    str | None, typer.Option("--instance-type", help="Plan for this type instead of the catalog's.")
+    str | None, typer.Option("--instance-type", help="Plan for this instance type instead of the catalog's.")
 ]
 
 
@@ -133,24 +158,28 @@ def plan(
     catalog: CatalogOption = DEFAULT_CATALOG,
     instance_type: InstanceTypeOption = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, max=1024, help="Texts in the largest forward pass.")
+        int | None, typer.Option("--batch", min=1, max=1024, help="The number of texts in the largest forward pass.")
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", min=1, max=1_000_000, help="Tokens of the longest text.")
+        int | None, typer.Option("--tokens", min=1, max=1_000_000, help="The number of tokens in the longest text.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write the picture as a page to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write a chart of the memory to this HTML file.")
+    ] = None,
     fleet: Annotated[
-        bool, typer.Option("--fleet", help="Place all models on as few endpoints as fit, and compare types.")
+        bool,
+        typer.Option("--fleet", help="Place all models on as few endpoints as possible, and compare instance types."),
     ] = False,
     loads: Annotated[
-        Path | None, typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas.")
+        Path | None,
+        typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas."),
     ] = None,
     region: RegionOption = DEFAULT_REGION,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the GPU and host memory that the models need, and what to change when they do not fit.
+    """Show the GPU and host memory that the models need, and the changes with which they fit.
 
-    Ends with exit code 1 when they do not fit at the same time.
+    Ends with exit code 1 if the models do not fit into memory at the same time.
 
     Example: cohost plan --batch 8 --html plan.html
     """
@@ -175,14 +204,14 @@ def inspect(
     name: Annotated[str, typer.Argument(help="A model of the catalog.")],
     catalog: CatalogOption = DEFAULT_CATALOG,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Read the model's files here instead of on the Hub.")
+        Path | None, typer.Option("--folder", help="Read the model's files from this folder instead of the Hub.")
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Keep the result in the catalog's profiles file.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Save the result in the catalog's profiles file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a model's shape and weight sizes: config.json and the headers of its safetensors, no weights.
+    """Read a model's dimensions and weight sizes from config.json and the headers of its safetensors, without weights.
 
-    Without --folder it reads them from the Hub.
+    Without --folder these files are read from the Hub.
 
     Example: cohost models inspect mdeberta --write
     """
@@ -206,17 +235,19 @@ def inspect(
 
 def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     rooms = {room.name: room for room in room_of(planned)}
+    needed = required_memory(loaded.catalog, loaded.profiles)
     columns = ("model", "workers", "dtype", "weights", "idle", "peak", "host", "needs (plan)")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             *(model.name, model.demand.workers, model.demand.dtype or model.demand.profile.checkpoint_dtype),
             f"{model.demand.weight_mib:,.0f}",
             None if model.gpu is None else f"{model.gpu.idle:,.0f}",
             None if model.gpu is None else f"{model.gpu.peak:,.0f}",
-            *(f"{model.host_mib:,.0f}", _needs(loaded, model)),
+            *(f"{model.host_mib:,.0f}", _needs(loaded, model, needed)),
         )
         for model in planned.models
     ]
+    rows += [_engines_row(planned.engines)] if planned.engines is not None else []
     title = f"One worker on {planned.instance_type}, MiB; peak: {_largest_passes(planned)}"
     console.print_table(title, columns, rows)
     if planned.instance.gpus:
@@ -237,11 +268,13 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     console.print_table("Largest values that fit, all others unchanged", ("model", "workers", "batch"), room_rows)
     for model in planned.models if planned.instance.gpus else ():
         entry = loaded.catalog.models[model.name]
-        # A library for DeBERTa's attention is the only package that changes how the batched handler runs the model.
-        if entry.handler == BATCHED and model.demand.profile.shape.attention == "disentangled" and not entry.packages:
+        # A library for DeBERTa's attention is the only package that changes how an engine process runs the model.
+        deberta = model.demand.profile.shape.attention == "disentangled"
+        if entry.handler in ENGINE_HANDLERS and deberta and not entry.packages:
             console.print_warning(
                 f"models.{model.name}: without a library for DeBERTa's attention a pass launches about 800 kernels, "
                 "four times as many as BERT's; fix: packages: ['disentangled-flash==1.1.1'], which the load tries"
+                + (", for all models with handler: shared" if model.demand.shared else "")
             )
     for name in planned.unknown:
         console.print_warning(f"models.{name}: no profile, not counted; fix: cohost models inspect {name} --write")
@@ -249,9 +282,16 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
         console.print_warning(f"it does not fit at the same time; first change: {change}")
 
 
-def _needs(loaded: LoadedCatalog, model: ModelPlan) -> str:
+def _engines_row(engines: SharedEngines) -> tuple[object, ...]:
+    """Return the row of the engine processes of the shared models in the table of workers."""
+    gpu = engines.gpu
+    idle, peak = (None, None) if gpu is None else (f"{gpu.idle:,.0f}", f"{gpu.peak:,.0f}")
+    return "engine process", engines.count, None, None, idle, peak, f"{engines.host_mib:,.0f}", None
+
+
+def _needs(loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, RequiredMemory]) -> str:
     """Format a model's `required_memory_mb`: the catalog's value, and in parentheses the value derived by the plan."""
-    stated, planned = _memory_keys(loaded, model)["required_memory_mb"]
+    stated, planned = _memory_keys(loaded, model, needed)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"
     return f"{'none' if stated is None else stated} ({planned})"
@@ -325,9 +365,10 @@ def _row(item: tuple[str, ModelEntry]) -> tuple[object, ...]:
 
 
 def engines(
-    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of models in the catalog (default: all).")] = None,
     hub: Annotated[
-        list[Path] | None, typer.Option("--hub", help="A folder of models, org/name, whose config.json is read.")
+        list[Path] | None,
+        typer.Option("--hub", help="A folder of models, each in org/name, whose config.json is read."),
     ] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,

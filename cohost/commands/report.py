@@ -40,18 +40,19 @@ _LATENCY, _RATES = ("p50", "p90", "p95", "p99 ms"), ("items/s at 8", "at 8 : at 
 
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, in the order to be shown.", metavar="RESULT...")
+        list[Path], typer.Argument(help="Folders of load tests, in the order of the report.", metavar="RESULT...")
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder to write to (default: `report` in the first result).")
+        Path | None,
+        typer.Option("--out", help="The folder to write to (default: `report` in the first load test)."),
     ] = None,
     metrics: Annotated[
         bool,
-        typer.Option("--metrics/--no-metrics", help="Read the endpoint's CloudWatch metrics of these minutes."),
+        typer.Option("--metrics/--no-metrics", help="Add the endpoint's CloudWatch metrics during the load tests."),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the report on one run or several: Markdown, JSON with its schema, an HTML page.
+    """Write the report of one load test or several as Markdown, as JSON with its schema, and as an HTML page.
 
     Example: cohost report .cohost/load/20270301-101500 .cohost/load/20270301-113000 --out comparison
     """
@@ -66,18 +67,19 @@ def compare(
     results: Annotated[
         list[Path],
         typer.Argument(
-            help="A run's folder or a report.json for each design, in the order to be shown.", metavar="RESULT..."
+            help="One load test per design, as a folder or a report.json, in the order of the table.",
+            metavar="RESULT...",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The folder to write to.")] = DEFAULT_COMPARISON,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the table by which designs are compared, from results of `cohost bench`; deploys and calls nothing.
+    """Write the table that compares designs, from results of `cohost bench`, without a deploy or a call.
 
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
     check_packages(("numpy",), "load")
-    from cohost.report.comparison import write_comparison  # a deploy machine has no numpy
+    from cohost.report.comparison import write_comparison  # only reports need numpy, which a deploy machine lacks
 
     written = write_comparison(results, out)
     if as_json:
@@ -98,36 +100,41 @@ def compare(
 def bench(
     stack: StackOption = DEFAULT_STACK,
     host: Annotated[
-        str | None, typer.Option("--host", help="A container's URL in place of the stack's endpoint.")
+        str | None, typer.Option("--host", help="The URL of a container to call instead of the stack's endpoint.")
     ] = None,
-    models: Annotated[str | None, typer.Option("--models", help="Which models: name=weight,… (default: all).")] = None,
+    models: Annotated[
+        str | None, typer.Option("--models", help="The models to call, as name=weight,… (default: all models).")
+    ] = None,
     catalog: CatalogOption = LOAD_CATALOG,
     task: Annotated[
-        str | None, typer.Option("--task", help="The task of models that the catalog does not have.")
+        str | None, typer.Option("--task", help="The task of those models in --models that the catalog does not have.")
     ] = None,
     hub: Annotated[
-        list[Path] | None, typer.Option("--hub", help="A folder of tokenizers laid out as org/name.")
+        list[Path] | None, typer.Option("--hub", help="A folder with tokenizers in subfolders org/name.")
     ] = None,
     pad_to_max: Annotated[
         bool,
-        typer.Option("--pad-to-max/--mixed-lengths", help="Texts of the models' maximum length, or of mixed lengths."),
+        typer.Option(
+            "--pad-to-max/--mixed-lengths", help="Send texts of the models' maximum length, or of mixed lengths."
+        ),
     ] = True,
     short: Annotated[
-        bool, typer.Option("--short", help="Batch sizes and callers 1 and 8 only, for a few seconds each.")
+        bool, typer.Option("--short", help="Only 1 and 8 texts per call and 1 and 8 callers, for a few seconds each.")
     ] = False,
     label: Annotated[str | None, typer.Option("--label", help="The name of this run in the report.")] = None,
     price: Annotated[
-        float | None, typer.Option("--price", min=0, help="USD an hour of all instances (default: the price list).")
+        float | None,
+        typer.Option("--price", min=0, help="USD per hour of all instances (default: the price list)."),
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Generator processes.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="The number of processes that send calls.")] = 1,
     wake: Annotated[
-        bool, typer.Option("--wake", help="First wait for a scale-to-zero endpoint that is at zero.")
+        bool, typer.Option("--wake", help="Before the load test, wait for a copy of a scale-to-zero endpoint.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for result and report.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder for the results and the report.")] = None,
 ) -> None:
-    """Run the standard load test and write its report: warm-up, batch sizes with one caller, callers with one text.
+    """Run the standard load test and write its report: warm-up, several batch sizes, several numbers of callers.
 
-    Ctrl-C ends it early; what was measured by then is reported.
+    Ctrl-C ends the load test early; the report then has the results up to that time.
 
     Example: cohost bench --label "stock handler"
     """
@@ -226,7 +233,7 @@ def _locustfile() -> Path:
 
 def _write(results: list[Path], out: Path, *, metrics: bool) -> Written[Report]:
     check_packages(("numpy",), "load")
-    from cohost.report.page import write_report  # a deploy machine has no numpy
+    from cohost.report.page import write_report  # only reports need numpy, which a deploy machine lacks
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)

@@ -35,15 +35,16 @@ _COLUMNS = ("generation", "served until", "models", "what going back changes")
 
 def rollback(
     to: Annotated[
-        str | None, typer.Option("--to", help="The generation; left out, the one that served before the present one.")
+        str | None,
+        typer.Option("--to", help="The generation to serve (default: the one before the present one)."),
     ] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="List the stored generations, and change nothing.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List the stored generations, but change nothing.")] = False,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an earlier generation of models again, without the checkout that it was deployed from.
 
-    Models and their properties go back; instance type, image, scaling and all else stay.
+    Restores models and their properties, but not instance type, image, scaling and other settings.
 
     Example: cohost rollback --to 3f2a9c1b7d04
     """

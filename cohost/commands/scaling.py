@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 def wake(
     copies: Annotated[
         int | None,
-        typer.Option("--copies", min=1, help="Keep this number of copies until `cohost sleep` (default: one now)."),
+        typer.Option(
+            "--copies",
+            min=1,
+            help="Keep this number of copies until `cohost sleep` (default: start one, keep none).",
+        ),
     ] = None,
     timeout: TimeoutOption = WAKE_TIMEOUT_S,
     stack: StackOption = DEFAULT_STACK,
@@ -57,7 +61,8 @@ def wake(
 
 def sleep(
     until_wake: Annotated[
-        bool, typer.Option("--until-wake", help="Neither a call nor the schedule wakes it, only `cohost wake`.")
+        bool,
+        typer.Option("--until-wake", help="Let only `cohost wake` end the sleep, neither a call nor the schedule."),
     ] = False,
     timeout: TimeoutOption = WAKE_TIMEOUT_S,
     stack: StackOption = DEFAULT_STACK,
@@ -124,12 +129,15 @@ SHOW = "show"
 
 def expire(
     when: Annotated[
-        str, typer.Argument(help="show, never, +4h (later by), 8h (from now), 2026-12-31, 2026-12-31T18:00+09:00")
+        str,
+        typer.Argument(
+            help="show, never, +4h (4 hours later), 8h (8 hours from now), 2026-12-31, 2026-12-31T18:00+09:00"
+        ),
     ] = SHOW,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Show or move the expiry of an endpoint; one that has expired is restored.
+    """Show or move the expiry of an endpoint, and restore an expired endpoint.
 
     Example: cohost expire +4h
     """

@@ -40,55 +40,67 @@ def _figure_option(name: str, what: str, least: float = 0) -> Any:
 
 
 def simulate(
-    trace: Annotated[Path | None, typer.Option("--trace", help="Requests as CSV or JSON lines.")] = None,
-    pattern: Annotated[Pattern | None, typer.Option("--pattern", help="Made-up traffic in place of a trace.")] = None,
+    trace: Annotated[Path | None, typer.Option("--trace", help="A file of requests as CSV or JSON lines.")] = None,
+    pattern: Annotated[
+        Pattern | None, typer.Option("--pattern", help="Generate traffic of this pattern instead of reading --trace.")
+    ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help=f"Calls/s of a busy pattern (default {DEFAULT_RATE:g}).")
+        float | None,
+        typer.Option("--rate", help=f"Calls per second in a pattern's busy hours (default {DEFAULT_RATE:g})."),
     ] = None,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, max=_MOST_DAYS, help=f"Days of a pattern (default {DEFAULT_DAYS}).")
+        int | None,
+        typer.Option("--days", min=1, max=_MOST_DAYS, help=f"The pattern's length in days (default {DEFAULT_DAYS})."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help=f"Chance of a pattern (default {DEFAULT_SEED}).")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help=f"The seed of a pattern's chance (default {DEFAULT_SEED}).")
+    ] = None,
     callers: Annotated[
-        Callers, typer.Option("--callers", help="The callers' behaviour at zero copies: fail, wait, or both compared.")
+        Callers, typer.Option("--callers", help="What callers do while no copy runs: fail, wait, or both to compare.")
     ] = Callers.BOTH,
-    least: Annotated[str | None, _list_option("--min", "Fewest instances or copies")] = None,
-    most: Annotated[str | None, _list_option("--max", "Most instances or copies")] = None,
-    metric: Annotated[str | None, _list_option("--metric", "invocations or concurrency")] = None,
-    target: Annotated[str | None, _list_option("--target", "The metric's target")] = None,
-    scale_in_cooldown: Annotated[str | None, _list_option("--scale-in-cooldown", "Seconds")] = None,
-    scale_out_cooldown: Annotated[str | None, _list_option("--scale-out-cooldown", "Seconds")] = None,
-    idle_minutes: Annotated[str | None, _list_option("--idle-minutes", "Minutes without a call, or none")] = None,
+    least: Annotated[str | None, _list_option("--min", "The least instances or copies")] = None,
+    most: Annotated[str | None, _list_option("--max", "The most instances or copies")] = None,
+    metric: Annotated[str | None, _list_option("--metric", "Scale by invocations or concurrency")] = None,
+    target: Annotated[str | None, _list_option("--target", "The target value of --metric")] = None,
+    scale_in_cooldown: Annotated[str | None, _list_option("--scale-in-cooldown", "Seconds after a scale-in")] = None,
+    scale_out_cooldown: Annotated[str | None, _list_option("--scale-out-cooldown", "Seconds after a scale-out")] = None,
+    idle_minutes: Annotated[
+        str | None, _list_option("--idle-minutes", "Minutes without a call before scaling to zero")
+    ] = None,
     requests_per_second: Annotated[
-        float | None, _figure_option("--requests-per-second", f"Of one copy at most (default {MEASURED_RATE:g}).")
+        float | None, _figure_option("--requests-per-second", f"The most of one copy (default {MEASURED_RATE:g}).")
     ] = None,
     service_ms: Annotated[
         float | None, _figure_option("--service-ms", "Latency of a single caller (default 49.7).")
     ] = None,
     wake_seconds: Annotated[
-        float | None, _figure_option("--wake-seconds", "First refused call to first answer (default 564).", 60)
+        float | None,
+        _figure_option("--wake-seconds", "From the first rejected call to the first answer (default 564).", 60),
     ] = None,
     start_seconds: Annotated[
-        float | None, _figure_option("--start-seconds", "Any other start (default: waking less a minute's alarm).")
+        float | None, _figure_option("--start-seconds", "Any other start (default: --wake-seconds less a minute).")
     ] = None,
     tail_minutes: Annotated[
         float | None,
-        _figure_option("--tail-minutes", "Tracking's own idle time (default 11, invocations 15)."),
+        _figure_option("--tail-minutes", "From the last call until tracking scales in (default 11, invocations 15)."),
     ] = None,
     instance_tail_minutes: Annotated[
-        float | None, _figure_option("--instance-tail-minutes", "From no copy to no instance (default 12).")
+        float | None,
+        _figure_option("--instance-tail-minutes", "From the end of a copy to the end of its instance (default 12)."),
     ] = None,
     wake_timeout: Annotated[
-        float | None, _figure_option("--wake-timeout", "Seconds that a waiting caller waits (default 900).")
+        float | None, _figure_option("--wake-timeout", "The longest wait for a copy (default 900).")
     ] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     region: RegionOption = DEFAULT_REGION,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write a page with plots to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write an HTML page with charts to this file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay traffic against both topologies: cost, refused and delayed calls, cold starts, latencies.
+    """Replay traffic against both topologies, and show cost, rejected and delayed calls, cold starts and latencies.
 
-    Scaling is the catalog's unless an option states otherwise. docs/scaling.md lists the assumptions of the replay.
+    An option for scaling replaces the setting of the catalog. docs/scaling.md lists the assumptions of the replay.
 
     Example: cohost simulate --pattern office-hours --idle-minutes 5,15,60 --html scaling.html
     """

@@ -25,20 +25,25 @@ from cohost.weights.store import WeightsStore, find_bucket
 if TYPE_CHECKING:
     from cohost.catalog.models import Catalog
 
-weights_app = typer.Typer(help="Weights in S3: push, list, prune.", no_args_is_help=True)
+weights_app = typer.Typer(help="Weights of models in S3: push, list, prune.", no_args_is_help=True)
 
 _SHOWN = 8
 """The digits that are printed of a commit, as many as on the Hub's pages."""
 
-_NAMES = Annotated[list[str] | None, typer.Argument(help="Models; left out, all whose weights go to S3.")]
+_NAMES = Annotated[list[str] | None, typer.Argument(help="Names of models (default: all whose weights go to S3).")]
 _FROM = Annotated[
     list[Path] | None,
-    typer.Option("--from", envvar="COHOST_HUB", help="A folder of models, org/name, instead of the Hub; repeatable."),
+    typer.Option(
+        "--from",
+        envvar="COHOST_HUB",
+        help="Read models from a folder of org/name, not from the Hub; may be repeated.",
+    ),
 ]
 _TOKEN_FROM = Annotated[
     str | None,
     typer.Option(
-        "--token-from", help="The Hub token's location: secretsmanager:NAME or ssm:NAME; else hub_token, HF_TOKEN."
+        "--token-from",
+        help="Where the Hub token is: secretsmanager:NAME or ssm:NAME (default: hub_token, HF_TOKEN).",
     ),
 ]
 
@@ -51,9 +56,9 @@ def push(
     token_from: _TOKEN_FROM = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Upload models' weights in their pinned revision; files that are already there are not sent again.
+    """Upload the weights of models' pinned revisions, except files that are already in S3.
 
-    After Ctrl-C or a lost connection, the same command continues where it ended.
+    After Ctrl-C or a lost connection, the same command uploads the missing parts.
 
     Example: cohost weights push mdeberta --token-from secretsmanager:hub-token
     """
@@ -81,7 +86,7 @@ def push(
 
 @weights_app.command("list")
 def list_weights(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
-    """Show the weights in the bucket, if they are complete, and their users.
+    """Show the revisions in the bucket, if each is complete, and the models that use it.
 
     Example: cohost weights list
     """
@@ -91,9 +96,16 @@ def list_weights(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption =
 @weights_app.command()
 def prune(
     catalog: CatalogOption = DEFAULT_CATALOG,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="List what would be removed, but remove nothing."),
+    ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also revisions that only this catalog uses; never those of a deployed stack.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Also remove revisions that this catalog uses, unless a deployed stack uses them.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -228,7 +228,7 @@ def check_port(port: int) -> None:
 
 def _spawn(command: Sequence[str], log: Path) -> int:
     """Start a program in a new session, so that it outlives this process and its terminal; return its process id."""
-    # Not subprocess.Popen, which warns if the process is still running when the Popen object is deleted.
+    # subprocess.Popen is not used: it warns if the process still runs when the Popen object is deleted.
     return os.posix_spawn(
         command[0],
         list(command),

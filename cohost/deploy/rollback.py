@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import handler_version
 from cohost.archives.layout import Layout
 from cohost.deploy.cdk import Progress
 from cohost.endpoint.invocation_payloads import call_of
@@ -187,6 +187,29 @@ def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return dict(_store_of(template)["Properties"]["Models"])
 
 
+def check_engine_version(template: Mapping[str, Any], name: str, handler: str) -> None:
+    """Check that a model with `handler: shared`, added to a deployed stack, has the version of the stack's models.
+
+    An engine process runs one version of the handler's code, so a model of another version would start a second one,
+    with a CUDA context of its own.
+
+    Raises:
+        StackError: the versions differ, or the template has no model store, or several.
+    """
+    own = handler_version(handler)
+    running = {text.partition("@")[2] for text in _store_of(template)["Properties"].get("Handlers", {}).values()}
+    if running - {own}:
+        raise StackError(
+            "handler-version-differs",
+            f"models.{name}.handler",
+            f"is shared in version {own}, and the deployed models have version {', '.join(sorted(running - {own}))}, "
+            "so the model would need a second engine process on each device",
+            allowed="the version of the deployed models",
+            fix="run `cdk deploy`, which publishes all models in one version, or push from the checkout that deployed "
+            "the stack",
+        )
+
+
 def differences(now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return the changes of a rollback, one line per model that is added or removed, or whose properties change."""
     lines = [f"{name}: comes back" for name in then if name not in now]
@@ -275,7 +298,8 @@ def _update_outputs(
     models: Mapping[str, Mapping[str, str]] = then["Models"]
     outputs["Models"]["Value"] = json.dumps(addresses(deployment.topology, models))
     if KINDS_OUTPUT in outputs:
-        handlers = dict.fromkeys(models, _STOCK) | dict.fromkeys(then.get("Handlers", {}), BATCHED)
+        named = {name: text.partition("@")[0] for name, text in then.get("Handlers", {}).items()}
+        handlers = dict.fromkeys(models, _STOCK) | named
         kinds = {name: kind_of(handlers[name], one.get("option.task", "")) for name, one in models.items()}
         outputs[KINDS_OUTPUT]["Value"] = json.dumps(kinds)
     first = next(iter(models))

@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.endpoint.copies import WAKE_TIMEOUT_S, Waker
 from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refusal_of, unreachable
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, Deployment, read_deployment
@@ -38,7 +38,7 @@ error arrives first."""
 
 READY_PAUSES = Backoff(first_s=0.5, longest_s=10.0)
 
-RESTARTING_HANDLER = BATCHED
+RESTARTING_HANDLERS = ENGINE_HANDLERS
 """The value of the catalog's key `handler` with which DJL Serving restarts a worker process that has ended."""
 
 RESTART_TIMEOUT_S = 120.0
@@ -167,7 +167,7 @@ class CohostClient:
         custom_attributes: str | None = None,
         target_model: str | None = None,
         inference_component_name: str | None = None,
-    ) -> Any:  # the shape depends on the task
+    ) -> Any:  # the shape of an answer depends on the task
         """Call a model and return its answer, parsed from JSON.
 
         Args:
@@ -177,8 +177,9 @@ class CohostClient:
             ready_timeout_s: the seconds for which the call is repeated while SageMaker reports that the model is still
                 loading.
             restart_timeout_s: the seconds for which the call is repeated while the model's worker process has ended
-                (DJL Serving's 400 "Backend Python process is stopped."). None means 120 s with `handler: batched`,
-                because DJL Serving restarts that process, else 5 s. No other answer of the model leads to a repetition.
+                (DJL Serving's 400 "Backend Python process is stopped."). None means 120 s with `handler: batched`
+                or `shared`, because DJL Serving restarts that process, else 5 s. No other answer of the model leads to
+                a repetition.
             wake: True waits until a scale-to-zero endpoint at zero copies has a copy. With False, such a call fails at
                 once, but still starts a copy. A multi-model endpoint is never at zero, so the option has no effect.
             wake_timeout_s: the longest wait for a copy, in seconds.
@@ -247,7 +248,7 @@ class CohostClient:
         return loading.run(lambda: restarts.run(send, restart_s), limit_s=ready_s, notice=_untold)
 
     def _restart_limit_s(self, model: str) -> float:
-        restarts = self.deployment.handlers.get(model) == RESTARTING_HANDLER
+        restarts = self.deployment.handlers.get(model) in RESTARTING_HANDLERS
         return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
 
     def _list_live(self) -> dict[str, str]:
@@ -292,7 +293,7 @@ class CohostClient:
     def _way_back(self, model: str) -> tuple[str, str]:
         """Return two texts about a model whose process has ended: the server's reaction to it, and the fix."""
         handler = self.deployment.handlers.get(model)
-        if handler == RESTARTING_HANDLER:
+        if handler in RESTARTING_HANDLERS:
             return (
                 "the server starts its process again, and that has not ended yet",
                 "see the endpoint's log, and allow more with restart_timeout_s (--restart-timeout)",

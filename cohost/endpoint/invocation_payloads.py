@@ -60,7 +60,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
     return body
 
 
-def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the task
+def read_answer(model: str, answer: bytes) -> Any:  # the shape of an answer depends on the task
     """Return the parsed JSON of a model's answer.
 
     Raises:

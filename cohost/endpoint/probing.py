@@ -13,7 +13,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from cohost.endpoint.client import RESTARTING_HANDLER, CohostClient
+from cohost.endpoint.client import RESTARTING_HANDLERS, CohostClient
 from cohost.endpoint.invocation_payloads import tiny_call
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
 
@@ -104,7 +104,7 @@ def _probe(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
 
 
 def _restarts(client: CohostClient, model: str) -> bool:
-    return client.deployment.handlers.get(model) == RESTARTING_HANDLER
+    return client.deployment.handlers.get(model) in RESTARTING_HANDLERS
 
 
 def _call(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:

@@ -90,7 +90,7 @@ def _adjusted(configuration: Mapping[str, Any], current: int, adjustment: int) -
     if kind == "ChangeInCapacity":
         return current + adjustment
     change = current * adjustment / 100
-    # Rounded towards zero, but a change between -1 and 1 becomes -1 or 1.
+    # A change is rounded towards zero, but a change between -1 and 1 becomes -1 or 1.
     whole = math.trunc(change) or int(math.copysign(1, change)) if change else 0
     least = configuration.get("MinAdjustmentMagnitude") or 0
     if whole and abs(whole) < least:

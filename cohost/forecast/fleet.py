@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cohost.archives.errors import shown
 from cohost.errors import PlanError
 from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
-from cohost.forecast.plan.workers import MIB, SERVER, cpu_worker_mib, gpu_worker
+from cohost.forecast.plan.workers import MIB, SERVER, gpu_worker, host_worker_mib, shared_engines
 from cohost.forecast.pricing.designs import ONE_ENDPOINT
 from cohost.forecast.pricing.price_list import HOURS_PER_MONTH
 from cohost.hardware.instances import INSTANCES
@@ -303,7 +303,7 @@ def _place(
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu) for name, entry in catalog.models.items()
     ]
     items = [_item(demand, loads.get(demand.name, Load()), instance) for demand in demands]
-    placements = pack(items, _capacity(instance, demands))
+    placements = pack(items, _capacity(instance, demands, catalog.endpoint.engines_per_device))
     price = prices.find(region, instance_type)
     rate = ONE_ENDPOINT.items_per_second if instance_type == ONE_ENDPOINT.instance_type else None
     return FleetOption(
@@ -318,12 +318,21 @@ def _item(demand: Demand, load: Load, instance: Instance) -> Item:
     """Return a model as an item with three sizes: MiB of one GPU, MiB of the host, and share of an endpoint's time."""
     on_gpu = instance.gpus > 0
     gpu = gpu_worker(demand).peak * demand.workers if on_gpu else 0.0
-    host = SERVER.gpu_worker_mib * instance.gpus if on_gpu else cpu_worker_mib(demand)
+    host = host_worker_mib(demand, on_gpu=on_gpu) * max(instance.gpus, 1)
     busy = load.items_per_second / load.capacity / load.replicas
     return Item(name=demand.name, sizes=(gpu, host * demand.workers, busy), replicas=load.replicas)
 
 
-def _capacity(instance: Instance, demands: Sequence[Demand]) -> tuple[float, float, float]:
+def _capacity(instance: Instance, demands: Sequence[Demand], engines_per_device: int) -> tuple[float, float, float]:
+    """Return the part of an endpoint that models can fill: MiB of one GPU, MiB of the host, and share of its time.
+
+    If any model is shared, each endpoint keeps room for the engine processes, with the largest pass of all models.
+    """
     cache = max((demand.profile.checkpoint_bytes / MIB for demand in demands), default=0.0)
     host = instance.memory_mib - SERVER.system_mib - SERVER.router_mib - cache
-    return usable_gpu_mib(instance) * USABLE_SHARE, max(host, 0.0) * USABLE_SHARE, USABLE_SHARE
+    gpu = usable_gpu_mib(instance)
+    engines = shared_engines(demands, count=engines_per_device, on_gpu=instance.gpus > 0)
+    if engines is not None:
+        gpu -= engines.gpu_total_mib + engines.gpu_check_mib
+        host -= engines.host_total_mib * max(instance.gpus, 1) + engines.host_mib
+    return max(gpu, 0.0) * USABLE_SHARE, max(host, 0.0) * USABLE_SHARE, USABLE_SHARE

@@ -303,6 +303,43 @@ class Counters:
         }
 
 
+_MOST_VALUES = 10_000
+_SERVER_FAULT = 500
+
+
+class RequestLog:
+    """The figures of a model's requests in one interval, as a log line for metric filters (constructs_lib/monitoring).
+
+    Means and percentiles are those of the last 10,000 requests at most.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._requests = 0
+        self._errors = 0
+        self._tokens = 0
+        self._latencies: deque[float] = deque(maxlen=_MOST_VALUES)
+        self._queues: deque[float] = deque(maxlen=_MOST_VALUES)
+
+    def add(self, *, status: int, tokens: int, latency_s: float, queue_s: float) -> None:
+        """Count a request that was answered with `status`; times are in seconds."""
+        self._requests += 1
+        self._errors += status >= _SERVER_FAULT
+        self._tokens += tokens
+        self._latencies.append(latency_s)
+        self._queues.append(queue_s)
+
+    def line(self) -> str:
+        """Return the line with the figures, times in milliseconds; at least one request must have been counted."""
+        figures = [
+            f"{1000 * value:.1f}"
+            for values in (self._latencies, self._queues)
+            for value in (sum(values) / len(values), sorted(values)[int(0.99 * len(values))])
+        ]
+        counts = self._requests, self._errors, self._tokens
+        return " ".join(map(str, ("cohost-metrics", self._name, *counts, *figures)))
+
+
 class BatchLog:
     """The log of a worker's batches: one line at most every `interval_s` seconds, and none if nothing ran."""
 

@@ -226,8 +226,11 @@ class Engine:
         return self._token_s * self._cost(one)
 
     def fail_all(self, reason: str) -> None:
-        """Refuse all requests, and end the process: no thread runs passes any more."""
+        """End the process, since no thread runs passes any more; if it goes on, all requests are refused."""
         self._end(reason)
+        with self._changed:
+            tickets = [ticket for one in self._running for ticket, _ in one.members]
+        self._call(self._refuse, tickets, BusyError(f"{reason}; send the request again in some seconds"))
 
     def _cost(self, one: _Pass) -> int:
         return self._settings.pass_cost + sum(sequence.length for sequence in one.sequences)

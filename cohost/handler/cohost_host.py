@@ -57,6 +57,7 @@ Result = TypeVar("Result")
 
 _LOOK_S: Final = 1.0
 _FLUSH_S: Final = 0.2
+_READ_S: Final = 10.0
 _JOURNAL_LENGTH: Final = 8
 _OOM_SCORE: Final = "1000"
 
@@ -100,10 +101,6 @@ class Journal:
         """Write the marks in one system call, so that the file is whole whenever the process ends."""
         text = json.dumps(marks).encode()
         os.pwrite(self._file, b"%0*d" % (_JOURNAL_LENGTH, len(text)) + text, 0)
-
-    def remove(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)
 
     @staticmethod
     def read(path: str) -> list[str] | None:
@@ -252,6 +249,9 @@ class Host:
         server = await asyncio.start_unix_server(self._serve, sock=_listening(self._settings))
         loading = asyncio.create_task(self._load_all())
         logger.info("engine process %d of server %d listens", os.getpid(), self._settings.server)
+        # By then all proxies have read the journal of the process before this one.
+        own = self.journal.path.name
+        asyncio.get_running_loop().call_later(_READ_S, self._remove, f"{self._settings.name}.*.running", own)
         try:
             while self._has_server() and not self._is_idle():  # noqa: ASYNC110 - the server tells nobody that it ends
                 await asyncio.sleep(_LOOK_S)
@@ -266,12 +266,19 @@ class Host:
             logger.critical("the engine process ends with code %d", code)
         for client in list(self._clients):
             client.close()
-        with contextlib.suppress(OSError):
-            self._settings.socket.unlink()
+        self._settings.socket.unlink(missing_ok=True)
         if not code:
-            self.journal.remove()
+            # Nobody comes back to this place: the server has ended, or the only model that has it is unloaded.
+            alone = not self._settings.shared or not self._has_server()
+            self._remove(f"{self._settings.name}.*" if alone else self.journal.path.name)
         logging.shutdown()
         os._exit(code)
+
+    def _remove(self, pattern: str, keep: str = "") -> None:
+        """Remove the files of this place whose names match a pattern, but one."""
+        for path in Path(self._settings.folder).glob(pattern):
+            if path.name != keep:
+                path.unlink(missing_ok=True)
 
     async def loaded(self, client: Client) -> Hosted:
         """Wait until a client's model is loaded and served.

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -102,6 +103,8 @@ class Place:
         if not options.shared:
             parts += [str(os.getpid()), str(started_at(os.getpid()))]
         self._name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        self._engines = options.engines_per_device if options.shared else 1
+        self._engine: int | None = 0 if self._engines == 1 else None
         self._children: list[subprocess.Popen[bytes]] = []
 
     def connect(self) -> socket.socket:
@@ -110,6 +113,8 @@ class Place:
         Raises:
             OSError: the engine process cannot be started, or does not listen within a minute.
         """
+        if self._engine is None:
+            self._engine = self._chosen_engine()
         settings = self._settings()
         with contextlib.suppress(OSError):
             return _connected(settings)
@@ -118,6 +123,23 @@ class Place:
                 return _connected(settings)
             _sweep(Path(settings.folder))
             return self._started(settings)
+
+    def _chosen_engine(self) -> int:
+        """Return the number of the engine process with the fewest models; a file lists the choices of all proxies."""
+        choices = Path(_own_folder(), f"{self._server}-{self._server_started}-{self._name}.choices")
+        with _locked(choices.with_suffix(".lock")):
+            try:
+                listed = json.loads(choices.read_bytes())
+            except (OSError, ValueError):
+                listed = []
+            living = [
+                [process, started, number] for process, started, number in listed if started_at(process) == started
+            ]
+            taken = Counter(number for _, _, number in living)
+            chosen = min(range(self._engines), key=lambda number: taken[number])
+            living.append([os.getpid(), started_at(os.getpid()), chosen])
+            choices.write_text(json.dumps(living), encoding="ascii")
+        return chosen
 
     def reap(self) -> None:
         """Collect the exit codes of the engine processes that this process has started, and log them."""
@@ -129,7 +151,7 @@ class Place:
     def _settings(self) -> Settings:
         return Settings(
             folder=str(_own_folder()),
-            name=f"{self._server}-{self._server_started}-{self._name}",
+            name=f"{self._server}-{self._server_started}-{self._name}-{self._engine}",
             server=self._server,
             server_started=self._server_started,
             shared=self._shared,

@@ -25,6 +25,7 @@ LIMITS = {
     "cpu.maxWorkers": (1, 1024, 1),
     "gpu.maxWorkers": (1, 1024, 1),
     "gpu.required_memory_mb": (0, 2**31 - 1, 0),
+    "gpu.reserved_memory_mb": (0, 2**31 - 1, 0),
     "reserved_memory_mb": (0, 2**31 - 1, 0),
     "max_batch_sequences": (1, 4096, 64),
     "max_texts_per_request": (1, 1_000_000, 1024),
@@ -61,14 +62,17 @@ _NO_GPU = "-1"
 class Options:
     """The settings of one model. None means "auto": chosen on load, by device, model or machine.
 
+    `catalog_name` is the model's name in the catalog, under which its counters are logged; None in other archives.
     `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
-    share the CPU. With `shared` one engine process per device, or `engines_per_device` of them, has all shared models,
-    and `share` is the weight of this one. `planned_mib` is the peak of this worker's GPU memory by the catalog or its
-    plan, in MiB, None if neither states it. A sequence is a text, a pair, or a text with one label's hypothesis; tokens
-    include padding.
+    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, in MiB, None if
+    neither states it or the model shares its engine process. With `shared`, the engine process of the device has the
+    model beside others, `share` is the weight of the model's part of the device's time, and `engines_per_device` is the
+    number of engine processes for all shared models of a device. A sequence is a text, a pair, or a text with one
+    label's hypothesis; tokens include padding.
     """
 
     model: str
+    catalog_name: str | None
     revision: str | None
     trust_remote_code: bool
     task: str
@@ -114,6 +118,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     on_gpu = device == "cuda" or (device == _AUTO and device_id != _NO_GPU)
     options = Options(
         model=str(properties.get("model_id") or properties["model_dir"]),
+        catalog_name=properties.get("catalog_name"),
         revision=properties.get("revision"),
         trust_remote_code=reader.flag("trust_remote_code", default=False),
         task=reader.choice("task", TASKS, "text-classification"),
@@ -171,9 +176,13 @@ def read_options(properties: Mapping[str, Any]) -> Options:
 def _planned_mib(reader: _Reader) -> int | None:
     """Return one worker's share of the GPU memory that serving.properties states for all workers, in MiB.
 
-    The memory is that of the loaded models plus that of running passes; None if the file does not state both.
+    The memory is that of the loaded models plus that of running passes; None if the file does not state both, or if the
+    model is one of several in an engine process, whose memory no single file states.
     """
-    loaded, working = reader.number("gpu.required_memory_mb"), reader.number("reserved_memory_mb")
+    loaded = reader.number("gpu.required_memory_mb")
+    working = reader.number("gpu.reserved_memory_mb") or reader.number("reserved_memory_mb")
+    if reader.flag("shared", default=False):
+        return None
     return (loaded + working) // reader.number("gpu.maxWorkers") if loaded and working else None
 
 

@@ -186,6 +186,9 @@ class Scheduler:
         except Exception:
             # Without the thread that has failed, every caller would wait for ever.
             logger.exception("a thread that runs the models has failed")
+            with self.changed:
+                self._ended = True
+                self.changed.notify_all()
             for model in list(self._turns):
                 model.fail_all(_NO_WORK)
 

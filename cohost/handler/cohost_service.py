@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .cohost_batches import Counters
+from .cohost_batches import Counters, RequestLog
 from .cohost_errors import BadInputError, HandlerError, Output, fault, refusal_of
 from .cohost_facts import checked, task_of, tokenizer_of
 from .cohost_frames import Level, TokenSequence
@@ -46,6 +46,7 @@ _PRIORITIES = {"usual": Level.USUAL, "bulk": Level.BULK}
 # The only header of a container's call and answer that SageMaker passes on (AWS: InvokeEndpoint, CustomAttributes).
 _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _MOST_BATCHES_SHOWN = 20
+_UNANSWERED = 0
 
 
 class Backend(Protocol):
@@ -88,6 +89,16 @@ class _Reply:
     headers: dict[str, str]
 
 
+@dataclass(slots=True)
+class _Seen:
+    """The figures of one request: arrival (monotonic clock, seconds), status, tokens, seconds in the queue."""
+
+    arrived: float
+    status: int = 200
+    tokens: int = 0
+    queue_s: float = 0.0
+
+
 class Service:
     """The service of one model.
 
@@ -101,6 +112,7 @@ class Service:
         # One thread, since a tokenizer is not thread-safe; the thread works while the model computes.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
         self._prepared: Prepared | None = None
+        self._requests: RequestLog | None = None
 
     async def handle(self, inputs: Input) -> Output:
         """Answer one call.
@@ -113,14 +125,19 @@ class Service:
         if inputs.is_empty():
             return self._output()
         self._counters.requests += 1
+        seen = _Seen(time.monotonic())
         try:
-            return self._answer(await self._reply(inputs))
+            return self._answer(await self._reply(inputs, seen))
         except HandlerError as error:
             self._counters.refused += 1
+            seen.status = error.status
             return refusal_of(self._output, error)
         except asyncio.CancelledError:
             self._counters.cancelled += 1
+            seen.status = _UNANSWERED
             raise
+        finally:
+            self._log(seen)
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
         """Have the model loaded.
@@ -144,17 +161,18 @@ class Service:
         self._backend.close()
         self._helper.shutdown()
 
-    async def _reply(self, inputs: Input) -> _Reply:
+    async def _reply(self, inputs: Input, seen: _Seen) -> _Reply:
         assert self._prepared is not None  # noqa: S101 - `handle` has prepared it
-        prepared, started = self._prepared, time.monotonic()
+        prepared = self._prepared
         limit_s = prepared.options.max_queue_time_ms / 1000
         if inputs.get_property(_COUNTERS_HEADER):
             return _Reply(text_of(await self._summary(limit_s)), {})
         level = _level_of(inputs)
         plan = prepared.task.plan(read_call(inputs))
         encoded = await self._encoded(plan, limit_s)
-        left_s = limit_s - (time.monotonic() - started)
+        left_s = limit_s - (time.monotonic() - seen.arrived)
         outcome = await self._backend.run(_sequences(encoded, plan), level=level, limit_s=left_s)
+        seen.tokens, seen.queue_s = sum(len(one.ids) for one in encoded), outcome.queue_s
         if plan.large:
             text = await asyncio.get_running_loop().run_in_executor(self._helper, plan.answer, outcome.outputs)
         else:
@@ -179,6 +197,24 @@ class Service:
         counters = Counters(**{**theirs["counters"], **own})
         engine = {f"engine_{name}": value for name, value in theirs["engine"].items()}
         return {**counters.summary(), **self._prepared.facts.shown, **engine, "engine_starts": self._backend.starts}
+
+    def _log(self, seen: _Seen) -> None:
+        """Count a request for the model's log line, which is written `log_interval_s` after the first such request."""
+        assert self._prepared is not None  # noqa: S101 - as above
+        options = self._prepared.options
+        if options.catalog_name is None or seen.status == _UNANSWERED:
+            return
+        if self._requests is None:
+            self._requests = RequestLog(options.catalog_name)
+            asyncio.get_running_loop().call_later(options.log_interval_s, self._write_log)
+        latency_s = time.monotonic() - seen.arrived
+        self._requests.add(status=seen.status, tokens=seen.tokens, latency_s=latency_s, queue_s=seen.queue_s)
+
+    def _write_log(self) -> None:
+        if self._requests is not None:
+            # Not by a logger: the server and its emulator put the process and the model in front of each line.
+            print(self._requests.line(), flush=True)  # noqa: T201
+            self._requests = None
 
     def _answer(self, reply: _Reply) -> Output:
         output = self._output()

@@ -91,7 +91,7 @@ def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
         "texts": texts,
         "machines that called": list(map(_machine, records)),
     }
-    if len(set(values["models"])) > 1:  # other models have other text lengths
+    if len(set(values["models"])) > 1:  # the lengths of texts depend on the models
         del values["texts"]
     for what, found in values.items():
         if len(set(found)) > 1:

@@ -84,7 +84,7 @@ class EndpointMetrics(Record):
         return next((metric for metric in self.metrics if metric.name == name), None)
 
 
-def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # a boto3 session, or a test's
+def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # a boto3 session, or the fake of a test
     """Return the endpoint's metrics for a run, from the run's folder or else from CloudWatch; None if neither has any.
 
     With `session` None CloudWatch is not called. A missing right or network is not an error: the report then has no
@@ -144,7 +144,7 @@ def _request(client: CloudWatchClient, target: Target, run: Run) -> EndpointMetr
     return EndpointMetrics(read_at=datetime.now(UTC).timestamp(), metrics=tuple(found))
 
 
-def _point(data: Any, factor: float) -> Point:  # CloudWatch's datapoint
+def _point(data: Any, factor: float) -> Point:  # a datapoint as CloudWatch returns it
     return Point(
         at=data["Timestamp"].timestamp(),
         average=data["Average"] * factor,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.catalog.sections.scaling import TRACKED_BY_DEFAULT
 from cohost.engine_support import TRANSFORMERS_SDPA, facts_of, head_faults
 from cohost.errors import PlanError
 from cohost.forecast.plan.capacity import first_change
-from cohost.forecast.plan.memory import derive, plan_catalog, plan_demands
+from cohost.forecast.plan.memory import plan_catalog, plan_demands, required_memory
 from cohost.forecast.pricing.price_list import price_note, today
 from cohost.hardware.instances import INSTANCES
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
@@ -53,17 +53,17 @@ def _task_misfits(model: ModelFacts) -> Iterator[Misfit]:
 
 
 def _attention_misfits(model: ModelFacts, entry: ModelEntry) -> Iterator[Misfit]:
-    attention = None if entry.batched is None else entry.batched.attention
+    attention = None if entry.engine_settings is None else entry.engine_settings.attention
     if model.deberta and attention == "sdpa":
         yield error(
             "model-attention",
-            f"models.{model.name}.batched.attention: 'sdpa' fails to load with {model.architecture} "
+            f"models.{model.name}.{entry.handler}.attention: 'sdpa' fails to load with {model.architecture} "
             f"({TRANSFORMERS_SDPA}); allowed: auto, eager, {', '.join(_OF_DEBERTA)}; fix: leave attention out",
         )
     if attention in _OF_DEBERTA and model.model_type is not None and not model.deberta:
         yield warning(
             "attention-unused",
-            f"models.{model.name}.batched.attention: {attention!r} is for DeBERTa, and {model.model_id} is "
+            f"models.{model.name}.{entry.handler}.attention: {attention!r} is for DeBERTa, and {model.model_id} is "
             f"{model.model_type}, which runs as if it were not written; fix: leave attention out",
         )
 
@@ -134,7 +134,7 @@ def catalog_misfits(
 def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
     try:
         plan = plan_catalog(catalog, profiles)
-    except PlanError:  # an instance type that is in no table has a warning of its own, from `misfits`
+    except PlanError:  # `misfits` warns of an instance type that is in no table
         return
     if plan.unknown:
         yield warning(
@@ -153,7 +153,13 @@ def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterat
 
 
 def _alone(plan: MemoryPlan, model: ModelPlan) -> MemoryPlan:
-    return plan_demands([model.demand], instance_type=plan.instance_type, on_gpu=model.gpu is not None)
+    engines = 1 if plan.engines is None else plan.engines.count
+    return plan_demands(
+        [model.demand],
+        instance_type=plan.instance_type,
+        on_gpu=model.gpu is not None,
+        engines_per_device=engines,
+    )
 
 
 def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
@@ -198,9 +204,9 @@ def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
 
 def _required_memory(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
     """Yield a warning for each model whose stated memory is below its need: it would load, then fail under load."""
+    keys = required_memory(catalog, profiles)
     for model in plan.models:
-        entry = catalog.models[model.name]
-        needed = derive(model.name, entry, profiles[entry.model_id])
+        entry, needed = catalog.models[model.name], keys[model.name]
         stated = entry.gpu.required_memory_mb or entry.required_memory_mb
         if model.gpu is not None and stated is not None and stated < model.gpu.idle * model.demand.workers:
             yield warning(
@@ -215,15 +221,20 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     if instance is None or (instance.gpus and image.accelerator == "gpu"):
         return
-    # An archive with the batching handler always states its workers.
-    unbound = [name for name, entry in catalog.models.items() if entry.cpu is None and entry.handler != BATCHED]
+    # An archive with a handler of the project always states its workers.
+    unbound = [
+        name for name, entry in catalog.models.items() if entry.cpu is None and entry.handler not in ENGINE_HANDLERS
+    ]
     if unbound:
         yield warning(
             "cpu-workers-unbound",
             f"models: {some(unbound)} without cpu.minWorkers and cpu.maxWorkers, so the server starts one worker for "
             f"each of {instance.vcpus} cores; fix: cpu: {{minWorkers: 1, maxWorkers: 1}}",
         )
-    workers = sum(entry.cpu.max_workers for entry in catalog.models.values() if entry.cpu is not None)
+    # Shared models compute in the engine processes; their own workers, proxy processes, do not.
+    own = [entry for entry in catalog.models.values() if entry.handler != SHARED]
+    workers = sum(entry.cpu.max_workers for entry in own if entry.cpu is not None)
+    workers += 0 if len(own) == len(catalog.models) else catalog.endpoint.engines_per_device
     if workers > instance.vcpus:
         yield warning(
             "cpu-workers",

@@ -42,7 +42,10 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
                 "of the component has one, so the server would not start; allowed: 1 with topology scale-to-zero; fix: "
                 "tensor_parallel_degree: 1, or topology: multi-model",
             )
-    models = {name: files_of(entry, image, _ANY_BUCKET) for name, entry in catalog.models.items()}
+    models = {
+        name: files_of(entry, image, _ANY_BUCKET, endpoint=catalog.endpoint, name=name)
+        for name, entry in catalog.models.items()
+    }
     for fault in startup_faults(models):
         yield error("startup-model", f"{fault} (as it is, the server ends at its start, and all models with it)")
 

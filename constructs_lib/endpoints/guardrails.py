@@ -42,7 +42,7 @@ def _blue_green(guardrails: Guardrails) -> sagemaker.CfnEndpoint.BlueGreenUpdate
     return sagemaker.CfnEndpoint.BlueGreenUpdatePolicyProperty(
         traffic_routing_configuration=sagemaker.CfnEndpoint.TrafficRoutingConfigProperty(
             type=_TYPES[guardrails.strategy],
-            # There is nothing to wait between where all calls move at once.
+            # If all calls move at once there are no steps, so no wait between steps is set.
             wait_interval_in_seconds=0 if size is None else guardrails.wait_interval_in_seconds,
             canary_size=size if guardrails.strategy == "canary" else None,
             linear_step_size=size if guardrails.strategy == "linear" else None,

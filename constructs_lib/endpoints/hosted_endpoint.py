@@ -123,6 +123,11 @@ class HostedEndpoint(EndpointMetrics, Construct):
         self._endpoint: sagemaker.CfnEndpoint
 
     @property
+    def container_log_group(self) -> logs.ILogGroup:
+        """Return the log group that the containers write to."""
+        return self.log_group
+
+    @property
     def endpoint_arn(self) -> str:
         """Return the ARN of the endpoint."""
         return self._endpoint.ref

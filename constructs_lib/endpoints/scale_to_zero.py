@@ -20,6 +20,7 @@ from constructs_lib.endpoints.metrics import INVOCATION_NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aws_cdk import aws_logs as logs
     from constructs import Construct
 
     from cohost.catalog.sections.scaling import Metric, Scaling
@@ -111,6 +112,11 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         self._component.node.add_dependency(self.execution_role.policy, self.component_log_group)
         make_name_part_of_id(self._component, component_name)
         self._add_scaling(scaling)
+
+    @property
+    def container_log_group(self) -> logs.ILogGroup:
+        """Return the log group of the inference component, which its containers write to."""
+        return self.component_log_group
 
     @property
     def component_arn(self) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from constructs_lib.endpoints.metrics import EndpointMetrics
+    from constructs_lib.monitoring.model_metrics import ModelMetrics
 
 
 _WIDTH: Final = 24
@@ -30,6 +31,8 @@ class Dashboard(Construct):
         alarms: the alarms whose states are shown.
         usd_per_hour: the price of all instances in USD per hour, as text, or "unknown".
         price_source: the source of that price, as text.
+        model_metrics: the metrics of each model; None shows none.
+        models: the names of the models that these metrics are shown of.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Dashboard(Construct):
         alarms: Sequence[cloudwatch.IAlarm],
         usd_per_hour: str,
         price_source: str,
+        model_metrics: ModelMetrics | None = None,
+        models: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, construct_id)
         rows = [
@@ -49,6 +54,7 @@ class Dashboard(Construct):
             *_calls(endpoint),
             *_instances(endpoint),
             *(_models(endpoint) if isinstance(endpoint, MultiModelEndpoint) else []),
+            *([] if model_metrics is None else _each_model(model_metrics, models)),
         ]
         self._dashboard = cloudwatch.Dashboard(self, "Dashboard", widgets=[row for row in rows if row])
 
@@ -126,6 +132,20 @@ def _models(endpoint: MultiModelEndpoint) -> list[list[cloudwatch.IWidget]]:
     return [
         [_graph("Loaded models", loaded), _graph("Calls whose model was loaded, 0 to 1", hits)],
         [_graph("Load times, ms", {name: _ms(metric, name) for name, metric in times.items()}, width=_WIDTH)],
+    ]
+
+
+def _each_model(metrics: ModelMetrics, models: Sequence[str]) -> list[list[cloudwatch.IWidget]]:
+    def graph(title: str, name: str, statistic: str) -> cloudwatch.IWidget:
+        return _graph(title, {model: metrics.metric(name, model, statistic=statistic) for model in models})
+
+    return [
+        [graph("Requests of each model", "Requests", "Sum"), graph("Errors of each model", "Errors", "Sum")],
+        [
+            graph("Latency p99 of each model, ms", "LatencyP99", "Maximum"),
+            graph("Queue p99 of each model, ms", "QueueP99", "Maximum"),
+        ],
+        [graph("Tokens of each model", "Tokens", "Sum")],
     ]
 
 

@@ -169,7 +169,7 @@ class Stub:
     def _answer(self) -> None:
         while self._due and self._due[0][0] <= time.perf_counter():
             _, connection, answer = self._due.popleft()
-            with contextlib.suppress(OSError):  # the caller may be gone
+            with contextlib.suppress(OSError):  # the caller may have closed the connection
                 connection.sock.send(answer)
 
 

@@ -174,7 +174,7 @@ class TargetOperations:
             await self._clients.run(lambda wanted: self._clients.cloudwatch().put_metric_alarm(**wanted), definition)
         policy.alarms = tuple(definition["AlarmName"] for definition in definitions)
 
-    async def _delete_alarms(self, names: Any) -> None:  # any iterable of names
+    async def _delete_alarms(self, names: Any) -> None:  # `names` is any iterable of texts
         if listed := list(names):
             await self._clients.run(lambda: self._clients.cloudwatch().delete_alarms(AlarmNames=listed))
 

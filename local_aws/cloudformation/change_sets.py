@@ -39,7 +39,7 @@ class PlannedValues:
         live = self._live(logical_id)
         return UNKNOWN if live is None or self.fates.get(logical_id) == "may replace" else live.physical_id
 
-    def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
+    def attribute(self, logical_id: str, name: str) -> Any:  # an attribute has any type
         """Return an attribute of a resource, or `UNKNOWN` if the deploy may change the attribute."""
         live = self._live(logical_id)
         if live is None or not self.is_certain(Reference(logical_id, name)):

@@ -29,7 +29,7 @@ class DeployedValues:
         """Return the physical id of a resource."""
         return self._live(logical_id).physical_id
 
-    def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
+    def attribute(self, logical_id: str, name: str) -> Any:  # an attribute has any type
         """Return an attribute of a resource, as its last create or update returned it."""
         live = self._live(logical_id)
         if name not in live.attributes:

@@ -70,7 +70,7 @@ class ResourceWorker:
         definition = resource.definition
         self._progress(resource, verb, properties, reason)
 
-        def initiated(physical_id: str, **attributes: Any) -> None:  # attributes are of any type
+        def initiated(physical_id: str, **attributes: Any) -> None:  # an attribute has any type
             resource.physical_id = physical_id
             resource.live = self._live(definition, physical_id, properties, attributes)
             self._stack.set_resource_status(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
@@ -114,7 +114,7 @@ class ResourceWorker:
             ResourceFailure: the resource could not be deleted.
         """
         definition, live = obsolete.definition, obsolete.live
-        # A record of its own, since the stack's record of this logical id may already belong to the successor.
+        # A separate record, because the stack's record of this logical id may already belong to the successor.
         record = StackResource(definition=definition, status="", physical_id=live.physical_id, live=live)
         current = self._stack.resources.get(definition.logical_id)
         if current is not None and current.physical_id == live.physical_id:

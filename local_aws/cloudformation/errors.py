@@ -22,7 +22,7 @@ class ValidationError(CloudFormationError):
         super().__init__("ValidationError", message)
 
 
-class ResourceFailure(Exception):  # noqa: N818 - named after CloudFormation's CREATE_FAILED and its kin
+class ResourceFailure(Exception):  # noqa: N818 - the name follows CloudFormation's status CREATE_FAILED
     """An operation on one resource failed; the text is the reason that its event shows."""
 
 

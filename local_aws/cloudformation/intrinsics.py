@@ -36,7 +36,7 @@ NO_VALUE: Final = _NoValue()
 class Values(Protocol):
     """The source of the `Ref` and `Fn::GetAtt` values of resources: the deployed resources, or a planned deploy."""
 
-    def ref(self, logical_id: str) -> Any:  # a Ref may be of any type
+    def ref(self, logical_id: str) -> Any:  # the value of a Ref has any type
         """Return the value of a `Ref` to a resource."""
 
     def attribute(self, logical_id: str, name: str) -> Any:
@@ -174,7 +174,7 @@ class Resolver:
         return DYNAMIC.sub(insert, text)
 
 
-def as_text(value: Any) -> str:  # any scalar of JSON
+def as_text(value: Any) -> str:  # the value is any scalar of JSON
     """Write a scalar as CloudFormation inserts it into text: `true`, `1`, `x`."""
     if isinstance(value, bool):
         return "true" if value else "false"

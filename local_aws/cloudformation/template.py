@@ -127,7 +127,7 @@ def _read(body: str) -> dict[str, Any]:
     return document
 
 
-def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a template holds anything
+def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a value of a template has any type
     if not logical_id.isalnum():
         raise ValidationError(f"Template format error: Resource name {logical_id} is non alphanumeric.")
     if not isinstance(entry, dict) or not isinstance(entry.get("Type"), str):
@@ -336,5 +336,5 @@ def _reject(key: str, spec: Mapping[str, Any], message: str) -> None:
     raise ValidationError(message)
 
 
-def _joined(value: Any) -> str:  # a text or a list of texts
+def _joined(value: Any) -> str:  # the value is a text or a list of texts
     return ",".join(value) if isinstance(value, list) else str(value)

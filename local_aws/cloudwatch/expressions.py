@@ -39,7 +39,7 @@ _OF_ALL: Final[dict[str, Callable[[list[float]], float]]] = {
 }
 
 
-class NotEmulated(ValueError):  # noqa: N818 - it is about the emulation, not an error of the caller
+class NotEmulated(ValueError):  # noqa: N818 - the emulator lacks the function; the caller made no error
     """An alarm, or its metric math, is beyond this emulation; the text names the part."""
 
 

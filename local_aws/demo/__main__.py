@@ -36,9 +36,9 @@ def main(
     state: Annotated[Path, typer.Option(help="The folder for logs, archives and the working catalog.")] = Path(
         ".cohost/demo"
     ),
-    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 chooses a free port.")] = 0,
 ) -> None:
-    """Deploy, call, change and remove the offline encoders on this machine."""
+    """Deploy, call, change and remove a small endpoint on this machine, without an AWS account."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         _run(state.resolve(), port)

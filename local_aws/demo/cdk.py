@@ -68,7 +68,7 @@ class Cdk:
 
     def bootstrap(self) -> None:
         """Prepare the emulation's account and region for deploys."""
-        # Run in a folder without an app: the environment is named here, so cdk needs no synth to find it.
+        # The command names account and region and runs in a folder without an app, so cdk needs no synth.
         environment = f"aws://{ACCOUNT_ID}/{self.environment.get('AWS_REGION', DEFAULT_REGION)}"
         self._run(["bootstrap", environment], folder=self.out)
 

@@ -60,8 +60,8 @@ def command_line() -> argparse.ArgumentParser:
     run.add_argument("--port", type=int, default=DEFAULT_PORT)
     run.add_argument("--djl-home", type=Path)
     run.add_argument("--hub", type=Path, action="append", default=[])
-    run.add_argument("--check", action="store_true", help="load, report, stop")
-    report = commands.add_parser("report", help="say what a running server holds")
+    run.add_argument("--check", action="store_true", help="load the models, print the report and stop")
+    report = commands.add_parser("report", help="print the models and workers of a running server")
     for command in (run, report):
         command.add_argument("--state", type=Path, required=True)
         command.add_argument("--json", action="store_true")

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS
 from local_aws.engines.engine import EngineError, StartCommand
 from local_aws.engines.machine import find_program, run_program
 from local_aws.engines.proxy import UNIX
@@ -36,7 +36,7 @@ _PROGRAMS = ("djl-serving", "serving")
 # djl_python/huggingface.py with their imports (0.36.0), and those of this project's handler.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     _STOCK: ("numpy", "torch", "transformers", "peft", "pydantic", "PIL", "requests", "typing_extensions"),
-    BATCHED: ("numpy", "torch", "transformers"),
+    **dict.fromkeys(ENGINE_HANDLERS, ("numpy", "torch", "transformers")),
 }
 # A program that prints the modules among its arguments that cannot be imported, each with the reason.
 TRY_IMPORTS: Final = """
@@ -82,7 +82,7 @@ class DjlEngine:
             "PYTHON_EXECUTABLE": _python(),
             "SAGEMAKER_MULTI_MODEL": "true",
             **setup.environment,
-            # SERVING_ variables override the configuration file: set here, so that a catalog's cannot open a port.
+            # Set after the catalog's variables, which could otherwise open a port to other machines.
             "SERVING_INFERENCE_ADDRESS": address,
             "SERVING_MANAGEMENT_ADDRESS": address,
             "JAVA_OPTS": _java_options(setup.environment, self._folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -86,9 +87,17 @@ def worker_models(counters: str) -> dict[int, str]:
     return {int(match["pid"]): match["model"] for match in _WORKER.finditer(counters)}
 
 
-def processes_below(pid: int, models: Mapping[int, str], gpu_memory: Mapping[int, int] | None) -> list[Process]:
-    """Return a process of this machine and all its descendants; an empty list if the process has ended."""
-    return [_process(number, arguments, resident, models, gpu_memory) for number, arguments, resident in _family(pid)]
+def processes_below(
+    pid: int, models: Mapping[int, str], gpu_memory: Mapping[int, int] | None, engines: Mapping[int, str]
+) -> list[Process]:
+    """Return a process of this machine, all its descendants, and the engine processes, which outlive their parents.
+
+    `engines` has the roles of engine processes by process id. The list is empty if the process has ended.
+    """
+    return [
+        _process(number, arguments, resident, models, gpu_memory, engines)
+        for number, arguments, resident in _family(pid, engines)
+    ]
 
 
 def processes_of_container(name: str, gpu_memory: Mapping[int, int] | None) -> list[Process]:
@@ -96,21 +105,24 @@ def processes_of_container(name: str, gpu_memory: Mapping[int, int] | None) -> l
     answer = output_of(["docker", "top", name, "-eo", "pid,rss,args"]) or ""
     rows = [line.split(None, _COLUMNS - 1) for line in answer.splitlines()[1:]]
     return [
-        _process(int(pid), arguments.split(), int(resident) // _KIB_PER_MIB, {}, gpu_memory)
+        _process(int(pid), arguments.split(), int(resident) // _KIB_PER_MIB, {}, gpu_memory, {})
         for pid, resident, arguments in (row for row in rows if len(row) == _COLUMNS)
     ]
 
 
-def _family(pid: int) -> Iterator[tuple[int, Sequence[str], int]]:
+def _family(pid: int, others: Iterable[int]) -> Iterator[tuple[int, Sequence[str], int]]:
     try:
         parent = psutil.Process(pid)
-        family: Iterable[psutil.Process] = [parent, *parent.children(recursive=True)]
+        family = {process.pid: process for process in (parent, *parent.children(recursive=True))}
     except psutil.NoSuchProcess:
         return
-    for process in family:
+    for other in others:
+        with contextlib.suppress(psutil.Error):
+            family.setdefault(other, psutil.Process(other))
+    for process in family.values():
         try:
             yield process.pid, process.cmdline(), process.memory_info().rss // _MIB
-        except psutil.Error:  # the process has ended meanwhile, or is another user's
+        except psutil.Error:  # the process has ended, or belongs to another user
             continue
 
 
@@ -120,9 +132,10 @@ def _process(
     resident_mb: int,
     models: Mapping[int, str],
     gpu_memory: Mapping[int, int] | None,
+    engines: Mapping[int, str],
 ) -> Process:
     gpu_mb = None if gpu_memory is None else gpu_memory.get(pid, 0)
-    role = f"worker of {models[pid]}" if pid in models else _role(arguments)
+    role = engines.get(pid) or (f"worker of {models[pid]}" if pid in models else _role(arguments))
     return Process(pid=pid, role=role, resident_mb=resident_mb, gpu_mb=gpu_mb)
 
 

@@ -74,7 +74,7 @@ class Proxy:
         target = scope["raw_path"] + (b"?" + query if query else b"")
         fields = scope["headers"]
         sends_body = any(name in {b"content-length", b"transfer-encoding"} for name, _ in fields)
-        # Built without the client, whose own headers (User-Agent and others) would reach handlers as properties.
+        # Not `client.build_request`, whose own headers (User-Agent and others) would reach handlers as properties.
         request = httpx.Request(
             scope["method"],
             self._base,

@@ -64,8 +64,8 @@ class ModelState:
     """The state of one model: `workers` running workers of at most `max_workers`, and `waiting` queued requests.
 
     `silent` is the reason why callers get no answer although the server reports the model as ready; None if callers
-    get answers, and for a model that is not ready. `dtype` is the number format that the batching handler computes in;
-    None for other handlers.
+    get answers, and for a model that is not ready. `dtype` is the number format that the batching handler computes in,
+    and `engine` the engine process that has the model; None for other handlers.
     """
 
     name: str
@@ -75,6 +75,7 @@ class ModelState:
     waiting: int
     silent: str | None = None
     dtype: str | None = None
+    engine: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +122,8 @@ def report_on(server: Server) -> Report:
     gpu_memory = memory_by_process()
     if server.container is None:
         workers = {pid: server.names.get(name, name) for pid, name in worker_models(counters).items()}
-        processes = processes_below(server.pid, workers, gpu_memory)
+        engines = _engines(models)
+        processes = processes_below(server.pid, workers, gpu_memory, engines)
     else:
         processes = processes_of_container(server.container, gpu_memory)
     report = Report(server=server, models=models, processes=processes, gpus=gpus(), faults=_not_ready(models))
@@ -183,19 +185,29 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
         try:
             answer = client.post(**call)
             if not is_worker_stopped(answer.status_code, answer.text):
-                return replace(model, dtype=_dtype_in(client.post(**call, headers=_COUNTERS)))
+                counters = _counters_in(client.post(**call, headers=_COUNTERS))
+                return replace(model, dtype=counters.get("dtype"), engine=counters.get("engine_pid"))
         except httpx.HTTPError as error:
             return replace(model, silent=f"a call of it was not answered within {_TIMEOUT_S:g} s ({error!r})")
     return replace(model, silent="its process has ended and each call gets 400; fix: load it anew")
 
 
-def _dtype_in(counters: httpx.Response) -> str | None:
-    """Return `dtype` from the answer to a call for counters; None if the model's handler has no counters."""
+def _counters_in(answer: httpx.Response) -> Mapping[str, Any]:
+    """Return the counters from the answer to a call for them; nothing if the model's handler has no counters."""
     try:
-        answer = counters.json() if counters.is_success else None
+        counters = answer.json() if answer.is_success else None
     except ValueError:
-        return None
-    return answer.get("dtype") if isinstance(answer, dict) else None
+        return {}
+    return counters if isinstance(counters, dict) else {}
+
+
+def _engines(models: Sequence[ModelState]) -> dict[int, str]:
+    """Return what each engine process is to be called in a report, by its process id."""
+    names: dict[int, list[str]] = {}
+    for model in models:
+        if model.engine is not None:
+            names.setdefault(model.engine, []).append(model.name)
+    return {pid: f"engine of {', '.join(own)}" for pid, own in names.items()}
 
 
 def _not_ready(models: Sequence[ModelState]) -> list[str]:

@@ -73,7 +73,7 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
     image = parse_image(catalog.endpoint.image)
     for name, entry in catalog.models.items():
         # Without an endpoint there is no S3, so the weights come from this machine or the Hub.
-        properties = properties_of(entry.model_copy(update={"weights": "hub"}))
+        properties = properties_of(entry.model_copy(update={"weights": "hub"}), catalog.endpoint, name)
         if (weights := engine.weights_url(setup, name)) is not None:
             properties = {key: text for key, text in properties.items() if key != "option.revision"}
             properties["option.model_id"] = weights

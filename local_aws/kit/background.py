@@ -95,7 +95,7 @@ class DueLoop:
             try:
                 await self._work()
             except BotoCoreError as fault:
-                # The usual reason at shutdown: the front door closes before this loop ends.
+                # This is usual at shutdown, because the front door closes before this loop ends.
                 _logger.info("%s could not reach a service: %s", self._name, fault)
                 await asyncio.sleep(self._pause_s)
             except Exception:

@@ -51,11 +51,12 @@ class Clients:
         """Create the cache for this instance alone, so that two emulators in one process never share a client."""
         object.__setattr__(self, "_cached", functools.lru_cache(maxsize=None)(self._make))
 
-    def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # one factory for all services
+    def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # the type depends on the service
         """Return the client of `service`, e.g. `"s3"`, whose calls are signed with the emulation's own key."""
         return self._cached(service, region)
 
-    def signed_by(self, key: AccessKey, service: str, region: str = DEFAULT_REGION) -> Any:  # as `get`
+    # the type depends on the service
+    def signed_by(self, key: AccessKey, service: str, region: str = DEFAULT_REGION) -> Any:
         """Return the client of `service` whose calls are signed with a role's key: the role's policies apply."""
         return self._cached(service, region, key)
 
@@ -71,7 +72,7 @@ class Clients:
 
 def make_client(
     service: str, region: str, *, endpoint_url: str, config: Config, key: AccessKey | None = None
-) -> Any:  # one type a service
+) -> Any:  # the type depends on the service
     """Make a boto3 client of the emulator, under a lock: a session must not build clients in several threads at once.
 
     Args:
@@ -162,11 +163,11 @@ class ServiceClients:
         client: SageMakerClient = self._client("sagemaker")
         return client
 
-    def auto_scaling(self) -> Any:  # its type stubs are not installed
+    def auto_scaling(self) -> Any:  # the type stubs of this client are not installed
         """Return the client of the emulated Application Auto Scaling; used like `s3`."""
         return self._client("application-autoscaling")
 
-    def sns(self) -> Any:  # its type stubs are not installed
+    def sns(self) -> Any:  # the type stubs of this client are not installed
         """Return the client of the emulated SNS; used like `s3`."""
         return self._client("sns")
 
@@ -194,7 +195,7 @@ class ServiceClients:
         """End the threads: cancel calls that have not begun, and wait until the running ones have returned."""
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
-    def _client(self, service: Service, role: str | None = None) -> Any:  # one type a service
+    def _client(self, service: Service, role: str | None = None) -> Any:  # the type depends on the service
         if (service, role) not in self._clients:
             url, key = self._endpoint_url(), None if role is None else self._keys.for_role(role, _SESSION)
             client = make_client(service, self.region, endpoint_url=url, config=_CONFIG, key=key)

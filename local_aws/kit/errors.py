@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class ServiceFault(Exception):  # noqa: N818 - its children bear the names that AWS gives them
+class ServiceFault(Exception):  # noqa: N818 - the subclasses have the names of AWS errors
     """An error answer: `code` is the error's code in boto3's ClientError, `members` are further fields of the body."""
 
     code: ClassVar[str] = "InternalFailure"

@@ -134,7 +134,7 @@ def _parse_structure(shape: Shape, node: dict[str, Any]) -> dict[str, Any]:
     return {name: _parse(member, node[name], name) for name, member in members.items() if name in node}
 
 
-def _parse(shape: Shape, node: Any, name: str) -> Any:  # a form's value is of any shape
+def _parse(shape: Shape, node: Any, name: str) -> Any:  # a value of a form has any shape
     if isinstance(shape, StructureShape):
         return _parse_structure(shape, node if isinstance(node, dict) else {})
     if isinstance(shape, ListShape):
@@ -172,7 +172,7 @@ def _render_structure(parent: Element, shape: Shape, value: dict[str, Any]) -> N
             _render(SubElement(parent, name), member, value[name])
 
 
-def _render(element: Element, shape: Shape, value: Any) -> None:  # values are of any shape
+def _render(element: Element, shape: Shape, value: Any) -> None:  # a value of a form has any shape
     if isinstance(shape, StructureShape):
         _render_structure(element, shape, value)
     elif isinstance(shape, ListShape):

@@ -47,7 +47,7 @@ def _leave_with_parent() -> None:
     os._exit(1)
 
 
-def _load(handler: str) -> Any:  # a handler is any callable
+def _load(handler: str) -> Any:  # a Lambda handler is any callable
     module, _, name = handler.rpartition(".")
     if not module:
         raise ImportError(f"Bad handler '{handler}': it must be MODULE.FUNCTION")

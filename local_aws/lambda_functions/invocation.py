@@ -197,7 +197,7 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
         process.wait(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         timed_out = True
-    # This follows a good end too, since processes that the handler started must not outlive it.
+    # The process group is killed after a success too, because processes that the handler started must not outlive it.
     _kill(process)
     process.wait(timeout=EXIT_SECONDS)
     reader.join(timeout=EXIT_SECONDS)
@@ -242,7 +242,7 @@ def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> Non
         LOGGER.warning("Cannot write to log group %s: %s", group, error)
 
 
-def _ensure(create: Any, **names: str) -> None:  # a method of a boto3 client
+def _ensure(create: Any, **names: str) -> None:  # `call` is a method of a boto3 client
     try:
         create(**names)
     except ClientError as error:

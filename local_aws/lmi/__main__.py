@@ -55,29 +55,36 @@ def _token(*, show: bool) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m local_aws.lmi", description=__doc__)
-    parser.add_argument("--port", type=int, default=8080, help="port on 127.0.0.1, 0 for a free one (default 8080)")
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port on 127.0.0.1; 0 chooses a free port (default 8080)"
+    )
     parser.add_argument("--model-store", type=Path, required=True, help="folder whose models are loaded at start-up")
     parser.add_argument(
         "--multi-model",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="as SAGEMAKER_MULTI_MODEL=true: a model that states no memory is held against 1.2 times its files",
+        help="behave as with SAGEMAKER_MULTI_MODEL=true: a model without required_memory_mb needs 1.2 times its files",
     )
     parser.add_argument(
         "--wait-model-loading",
         action=argparse.BooleanOptionalAction,
         default=os.environ.get("SERVING_WAIT_MODEL_LOADING", "true").lower() == "true",
-        help="listen only once the models of the store are loaded (default: SERVING_WAIT_MODEL_LOADING, else true)",
+        help="listen only when the start-up models are loaded (default: SERVING_WAIT_MODEL_LOADING, else true)",
     )
     parser.add_argument(
-        "--hub", type=Path, action="append", help="folder of org/name model folders; may be repeated (default: ours)"
+        "--hub",
+        type=Path,
+        action="append",
+        help="folder of models, each in org/name; may be repeated (default: the emulator's)",
     )
-    parser.add_argument("--ready-file", type=Path, help='file to write {"port", "pid", "token"} to once it listens')
     parser.add_argument(
-        "--memory-mb", type=int, help="memory that models may take (default: what the machine has free)"
+        "--ready-file", type=Path, help='file for {"port", "pid", "token"}, written when the server listens'
     )
-    parser.add_argument("--cache", type=Path, help="folder for unpacked files, removed at the end (default: a new one)")
-    parser.add_argument("--watch-parent", action="store_true", help="end when standard input closes")
+    parser.add_argument("--memory-mb", type=int, help="memory for models in MiB (default: the machine's free memory)")
+    parser.add_argument(
+        "--cache", type=Path, help="folder for unpacked files, removed at the end (default: a new folder)"
+    )
+    parser.add_argument("--watch-parent", action="store_true", help="end the server when standard input closes")
     return parser
 
 

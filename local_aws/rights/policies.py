@@ -145,7 +145,7 @@ def _known(key: str) -> str:
 
 
 def _conditions_hold(conditions: Mapping[str, Any], context: Mapping[str, Sequence[str]]) -> bool:
-    # A list, not a generator: an unknown operator or key must be found even after a condition that does not hold.
+    # A list evaluates all conditions, so an unknown operator or key is found even after one that does not hold.
     held = [
         _holds(operator, key, list(_filled(values, context)), context)
         for operator, keys in conditions.items()

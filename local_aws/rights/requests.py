@@ -75,7 +75,7 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body) if body else {}
     except ValueError:
-        return {}  # the service answers that it cannot read it
+        return {}  # the service itself answers that it cannot parse the body
     return content if isinstance(content, dict) else {}
 
 
@@ -144,9 +144,9 @@ def _s3_call(region: str, method: str, path: str, query: str, headers: Mapping[s
 
 def _xml(body: bytes) -> ET.Element:
     try:
-        return ET.fromstring(body)  # noqa: S314 - of a caller on this machine who signed it; expat bounds entities
+        return ET.fromstring(body)  # noqa: S314 - the caller has signed the body; expat limits entities
     except ET.ParseError:
-        return ET.Element("unreadable")  # the service answers that it cannot read it
+        return ET.Element("unreadable")  # the service itself answers that it cannot parse the body
 
 
 def judged(call: Call) -> list[Request]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.05
-# Scheduler's defaults (API reference: RetryPolicy), and the longest wait of the emulation between two tries.
+# Scheduler's default retry policy (API reference: RetryPolicy), and the emulator's longest wait between two tries.
 _MOST_ATTEMPTS: Final = 185
 _MOST_AGE_SECONDS: Final = 86_400
 _MOST_BACKOFF_SECONDS: Final = 300

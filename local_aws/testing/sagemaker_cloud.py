@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.model_cache.cache import ModelCache
     from local_aws.sagemaker.settings import Settings
 
-# A short pause, since statuses last only some hundredths of a second with fake containers.
+# The pause is short, because statuses last only some hundredths of a second with fake containers.
 wait_for = partial(testing.wait_for, pause_s=0.01)
 REGION = "us-east-1"
 ACCOUNT = "123456789012"

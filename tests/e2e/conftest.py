@@ -29,7 +29,7 @@ OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"
 
 @dataclass(kw_only=True)
 class Journey:
-    """One deploy's life: the emulation it runs in, the catalog as it is now, and the cdk that acts on it."""
+    """The life of one deploy: the emulator in which it runs, its present catalog, and the cdk command."""
 
     server: LocalServer
     cdk: Cdk
@@ -51,11 +51,11 @@ class Journey:
         return models
 
     def copy_of_catalog(self) -> dict[str, Any]:
-        """What to go back to."""
+        """Return a copy of the catalog, from which a test can restore it."""
         return copy.deepcopy(self.catalog)
 
     def deployment(self) -> Deployment:
-        """What the stack says of itself now."""
+        """Read the names and addresses that the deployed stack has now in its outputs."""
         return read_deployment(boto3.client("cloudformation"))
 
     def client(self) -> CohostClient:
@@ -63,7 +63,7 @@ class Journey:
         return CohostClient.from_stack(session=boto3.Session())
 
     def endpoint(self) -> dict[str, Any]:
-        """The names of the endpoint's config and model, and its status."""
+        """Return the names of the endpoint's config and model, and its status."""
         sagemaker = boto3.client("sagemaker")
         endpoint = sagemaker.describe_endpoint(EndpointName="lmi-cohost")
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
@@ -83,7 +83,7 @@ class Journey:
         return [item["Key"].rpartition("/")[2] for item in page.get("Contents", [])]
 
     def all_keys(self, deployment: Deployment) -> list[str]:
-        """Every object below a deployment's prefix."""
+        """Return every key below the prefix of a deployment."""
         page = boto3.client("s3").list_objects_v2(Bucket=deployment.bucket, Prefix=deployment.prefix)
         return [item["Key"] for item in page.get("Contents", [])]
 
@@ -94,7 +94,7 @@ def _data(model: Any) -> str:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own."""
+    """Start a browser with its own profile."""
     opened = Browser(tmp_path / "profile")
     yield opened
     opened.close()
@@ -102,7 +102,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
-    """An emulation on a free port, for this process's boto3 too, that is gone when the tests are."""
+    """Start an emulator on a free port, which this process's boto3 also uses, and stop it after the tests."""
     folder = tmp_path_factory.mktemp("journey")
     with emulation(folder, OFFLINE) as own:
         yield Journey(server=own.server, cdk=own.cdk, folder=folder)
@@ -110,7 +110,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
 
 @pytest.fixture(autouse=True)
 def _stop_at_the_first_broken_step(request: pytest.FixtureRequest) -> None:
-    """In a file of steps each stands on the ones before it, so what follows a failed one tells nothing."""
+    """Skip the steps after a failed one in a file of steps, because each step needs the ones before it."""
     broken = getattr(request.module, "_broken_step", None)
     if broken and request.node.get_closest_marker("steps"):
         pytest.fail(f"an earlier step failed: {broken}")

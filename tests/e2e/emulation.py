@@ -1,4 +1,4 @@
-"""An emulation for the steps of one file of tests, and the cdk command that acts on it."""
+"""An emulator for the steps of one test file, and the cdk command that deploys to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK: Final = {"CDK_VALIDATION": "false"}
 
 @dataclass(frozen=True, kw_only=True)
 class Emulation:
-    """A server on a free port, and cdk with what it writes in `folder`."""
+    """An emulator on a free port, and a cdk command that writes into `folder`."""
 
     server: local.LocalServer
     cdk: Cdk
@@ -33,7 +33,7 @@ class Emulation:
 
 @contextlib.contextmanager
 def emulation(folder: Path, catalog: Path) -> Iterator[Emulation]:
-    """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends."""
+    """Run an emulator, which this process's boto3 and cohost also use, and stop it at the end of the block."""
     state = folder / "state"
     server = local.start(port=0, state=state, catalog=catalog)
     environment = server.environment()

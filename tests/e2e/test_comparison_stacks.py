@@ -1,4 +1,4 @@
-"""The comparison designs with the real cdk command: exported, deployed, called, and gone without a trace that bills."""
+"""The comparison designs with the real cdk command: exported, deployed, called, and deleted completely."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example without its largest model, which takes the longest to export."""
+    """Return the example without its largest model, whose export takes the longest."""
     folder = tmp_path_factory.mktemp("designs")
     content = yaml.safe_load(EXAMPLE.read_text())
     del content["models"]["minilm"]
@@ -56,13 +56,13 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cdk(catalog: Path) -> Iterator[Cdk]:
-    """The cdk command on an emulation of its own."""
+    """Return the cdk command for an emulator of this file."""
     with emulation(catalog.parent, catalog) as own:
         yield own.cdk
 
 
 def test_designs_are_deployed_called_and_destroyed(catalog: Path, cdk: Cdk) -> None:
-    """One catalog, two designs: both answer the same calls by the same names, and are gone afterwards."""
+    """Both designs of one catalog answer the same calls by the same names, and are deleted afterwards."""
     run("export-onnx", "--catalog", str(catalog), "--hub", str(default_roots()[0]))
     cdk.bootstrap()
     cdk.run("deploy", *STACKS, "--require-approval", "never", catalog=catalog)

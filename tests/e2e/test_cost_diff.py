@@ -1,4 +1,4 @@
-"""What a review sees of money: `cdk diff` of one catalog against the template of another, with the real cdk command."""
+"""The cost outputs that a reviewer sees in `cdk diff` of one catalog against another's template, with the real cdk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOWHERE = {
 
 
 def test_diff_of_a_dearer_instance_type_shows_both_prices(tmp_path: Path) -> None:
-    """ml.g5.xlarge to ml.g6.12xlarge: each cost with its value before and after, and where it is from."""
+    """`cdk diff` from ml.g5.xlarge to ml.g6.12xlarge shows each cost before and after, with its source."""
     # GIVEN the template as it would be deployed now
     cdk = Cdk(environment=NOWHERE, out=tmp_path)
     cdk.run("synth", STACK, "--quiet", catalog=ENCODERS)

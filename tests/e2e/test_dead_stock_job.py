@@ -1,4 +1,4 @@
-"""A stock model whose process ends: what callers, `cohost status` and the stack's own alarm make of it."""
+"""A stock model whose process ends, as seen by callers, `cohost status` and the stack's alarm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAST = 60
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """An emulation with the offline catalog deployed and its models loaded, one of which has lost its process."""
+    """Start an emulator with the offline catalog deployed, all models loaded, and the process of one killed."""
     with emulation(tmp_path_factory.mktemp("dead"), CATALOG) as own:
         own.cdk.bootstrap()
         own.cdk.deploy(CATALOG)
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
 
 
 def call(model: str) -> bool:
-    """Tell whether a model answers, without waiting for it."""
+    """Return True if a model answers, without waiting for it."""
     try:
         CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT, restart_timeout_s=0)
     except WorkerStoppedError:
@@ -53,7 +53,7 @@ def call(model: str) -> bool:
 
 @pytest.mark.usefixtures("server")
 def test_callers_hear_what_it_is_and_what_to_do() -> None:
-    """The server answers 400 in the model's place; the other models answer."""
+    """Callers of a dead stock model get an error with the fix; other models answer."""
     wait_for(lambda: not call(DEAD), limit_s=30)
 
     with refused("worker-stopped", kind=WorkerStoppedError):
@@ -64,7 +64,7 @@ def test_callers_hear_what_it_is_and_what_to_do() -> None:
 
 @pytest.mark.usefixtures("server")
 def test_status_names_it_when_asked_to_probe() -> None:
-    """SageMaker calls the endpoint InService all the while, so nothing but a call shows it."""
+    """`cohost status --probe` names the dead model, although SageMaker reports the endpoint as InService."""
     result = CliRunner().invoke(cli.app, ["status", "--probe"], catch_exceptions=False)
 
     assert result.exit_code == 1
@@ -75,7 +75,7 @@ def test_status_names_it_when_asked_to_probe() -> None:
 
 
 def test_the_stack_s_own_alarm_goes_off(server: LocalServer) -> None:
-    """A third of the calls ends with 4xx, minute after minute."""
+    """The stack's alarm for 4xx fires while a third of the calls fails."""
     server.ask("/_cohost/clock", {"speed": FAST})
     cloudwatch = boto3.client("cloudwatch")
 

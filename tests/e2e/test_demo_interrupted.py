@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
 def processes_of(state: Path) -> list[str]:
-    """The command lines of all processes that were told of the state folder."""
+    """Return the command lines of all processes that have the state folder as an argument."""
     lines = []
     for process in psutil.process_iter():
         try:
@@ -33,7 +33,7 @@ def processes_of(state: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_demo_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C, and a polite kill, end the demo with 130, its server and everything below it."""
+    """Ctrl-C and SIGTERM end `cohost demo` with exit code 130, and end its server and all child processes."""
     state = tmp_path / "state"
     with subprocess.Popen(
         [sys.executable, "-m", "cohost", "demo", "--state", str(state)],

@@ -1,4 +1,4 @@
-"""What README and docs tell a reader to type, typed: each page in one bash, its blocks in their order, as written.
+"""The commands of README and docs run in bash: each page in one shell, its blocks in their order, as written.
 
 A block marked `run` is run, `file` is written into the working folder, `catalog` is put into the catalog. Beside the
 page's own words there is only an environment that points at the embedded AWS, and that answers yes where `cdk` asks.
@@ -39,7 +39,7 @@ _PUT_INTO_CATALOG = (
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    """The project's folder as a user has it: what is written goes here, and the catalogs may be changed."""
+    """Return a copy of the project's folder, in which blocks may write files and change catalogs."""
     for path in PROJECT.iterdir():
         if not path.name.startswith(".") and path.name not in {"cdk.out", "dist", "model_configs", "site"}:
             (tmp_path / path.name).symlink_to(path)
@@ -49,7 +49,7 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The environment of one embedded AWS for all pages that do not start one of their own; `cdk` can deploy there."""
+    """Return the environment of one emulator for all pages that start none; cdk can deploy there."""
     folder = tmp_path_factory.mktemp("documents")
     catalog = PROJECT / "model_configs" / "offline.yaml"
     environment = local.start(port=0, state=folder / "state", catalog=catalog).environment()
@@ -62,7 +62,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]
 
 
 def script(page: Path) -> str:
-    """The page's blocks as one bash script that stops at the first command that fails, and says which block it is."""
+    """Join a page's blocks into one bash script that stops at the first failed command and names its block."""
     return "\n".join(["set -euo pipefail", *map(_part, blocks(page))])
 
 
@@ -87,7 +87,7 @@ def type_in(page: Path, folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def type_in_text(text: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Run a bash script; a failed command fails the test with the end of what was printed."""
+    """Run a bash script; a failed command fails the test with the end of its output."""
     path = os.pathsep.join([str(Path(sys.executable).parent), str(PROJECT / "node_modules/.bin"), os.environ["PATH"]])
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "COHOST_"))}
     done = subprocess.run(
@@ -105,7 +105,7 @@ def type_in_text(text: str, folder: Path, environment: Mapping[str, str]) -> Non
 
 
 def test_readme_starts_deploys_calls_and_stops(workplace: Path) -> None:
-    """A newcomer without an account types what the README says, and it works."""
+    """The commands of the README work for a user without an account."""
     state = workplace / "state"
     try:
         type_in(README, workplace, {"COHOST_STATE": str(state), "COHOST_PORT": "0"})
@@ -119,19 +119,19 @@ def test_readme_starts_deploys_calls_and_stops(workplace: Path) -> None:
     [pytest.param(page, id=page.stem, marks=() if page.stem in FEW else pytest.mark.exhaustive) for page in RUN],
 )
 def test_page_works_as_written(page: Path, workplace: Path, aws: Mapping[str, str]) -> None:
-    """Each command of a page does what the page says, in its order."""
+    """The commands of a page work in the order in which the page has them."""
     catalog = workplace / "model_configs" / "offline.yaml"
 
     type_in(page, workplace, {**aws, "COHOST_CATALOG": str(catalog)})
 
 
 def test_the_few_pages_are_there() -> None:
-    """`make test` would otherwise type in none, and say nothing."""
+    """The pages that `make test` runs exist, because otherwise `make test` would run none."""
     assert {page.stem for page in RUN} >= set(FEW)
 
 
 def test_a_page_that_is_wrong_fails(tmp_path: Path) -> None:
-    """A command that fails, and a part of a catalog that is none, fail their page."""
+    """A page fails its test if a command fails or a part of a catalog is invalid."""
     for text in ("<!-- run -->\n```\nfalse\ntrue\n```\n", "<!-- catalog -->\n```yaml\n- 1\n```\n"):
         page = tmp_path / "page.md"
         page.write_text(text)

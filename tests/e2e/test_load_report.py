@@ -34,14 +34,14 @@ PLOTS = """[...document.querySelectorAll('.plot')].map(plot => ({
 
 
 def environment() -> dict[str, str]:
-    """This environment without what would lead a load test elsewhere, and with quick synths."""
+    """Return environment variables that lead a load test to no other target, and that make synths quick."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_", "AWS_"))}
     return {**own, **QUICK}
 
 
 @pytest.fixture
 def stub() -> Iterator[str]:
-    """A target that answers any call in 12 ms, every 97th with 503; its URL."""
+    """Start a target that answers each call in 12 ms and every 97th with 503, and return its URL."""
     command = [sys.executable, "-m", "load_tests.tools.stub", "--delay-ms", "12", "--fail-every", "97"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
@@ -51,7 +51,7 @@ def stub() -> Iterator[str]:
 
 
 def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
-    """The plots of a page as a browser drew them, after checks that hold for every report."""
+    """Open a page in a browser, check it as every report, and return its drawn plots."""
     browser.open(page)
 
     asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
@@ -71,7 +71,7 @@ def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
 
 
 def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: Browser) -> None:
-    """One command against a target of known speed writes a table that is right, and plots that a browser draws.
+    """`cohost bench` against a target of known speed writes a correct table, and plots that a browser draws.
 
     The plots of a comparison of two such results are drawn too, at the width of a desk and of a phone.
     """
@@ -127,7 +127,7 @@ def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: B
     ],
 )
 def test_pages_of_forecasts_are_drawn(command: list[str], plots: list[str], tmp_path: Path, browser: Browser) -> None:
-    """In the same frame as the report, at the width of a desk and of a phone."""
+    """Pages of forecasts have the frame of the report, and fit the width of a desk and of a phone."""
     page = tmp_path / "page.html"
     catalog = ["--catalog", "model_configs/encoders.yaml", "--html", str(page)]
     subprocess.run([sys.executable, "-m", "cohost", *command, *catalog], check=True, cwd=ROOT, env=environment())
@@ -138,7 +138,7 @@ def test_pages_of_forecasts_are_drawn(command: list[str], plots: list[str], tmp_
 
 
 def test_make_load_measures_the_embedded_aws(tmp_path: Path, browser: Browser) -> None:
-    """Deploy with the real cdk, load through SageMaker's API, and SageMaker's own metrics beside the caller's."""
+    """`make load` deploys with the real cdk, loads through SageMaker's API, and reports SageMaker's metrics."""
     command = [sys.executable, "-m", "load_tests.tools.on_this_machine", "--out", str(tmp_path / "run")]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment())

@@ -1,4 +1,4 @@
-"""The main job with the real cdk command against the embedded AWS: each test is the next step of one deploy's life."""
+"""The main job with the real cdk command and the emulator: each test is the next step in the life of one deploy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ADDED = {
 
 
 def block_of(diff: str, resource_type: str) -> list[str]:
-    """The lines that `cdk diff` shows for the one resource of a type, without the drawn tree."""
+    """Return the lines of `cdk diff` for the only resource of a type, without the drawn tree."""
     lines = iter(ANSI.sub("", diff).splitlines())
     block = []
     for line in lines:
@@ -52,7 +52,7 @@ def block_of(diff: str, resource_type: str) -> list[str]:
 
 
 def test_bootstrap(journey: Journey) -> None:
-    """`cdk bootstrap` prepares the embedded account as it does a real one."""
+    """`cdk bootstrap` prepares the emulator's account as a real one."""
     journey.cdk.bootstrap()
 
     stacks = boto3.client("cloudformation").describe_stacks(StackName="CDKToolkit")["Stacks"]
@@ -60,7 +60,7 @@ def test_bootstrap(journey: Journey) -> None:
 
 
 def test_deploy(journey: Journey) -> None:
-    """`cdk deploy` brings the endpoint into service with one archive a model."""
+    """`cdk deploy` brings the endpoint into service with one archive per model."""
     journey.cdk.deploy(journey.file)
 
     assert journey.endpoint()["status"] == "InService"
@@ -68,7 +68,7 @@ def test_deploy(journey: Journey) -> None:
 
 
 def test_every_model_answers(journey: Journey) -> None:
-    """Each model gives one result for each text, English and Korean."""
+    """Every model of the endpoint returns one result for each text, English and Korean."""
     client = journey.client()
 
     for name in ("mdeberta", "xlmr-large"):
@@ -78,7 +78,7 @@ def test_every_model_answers(journey: Journey) -> None:
 
 
 def test_embeddings_equal_transformers_own(journey: Journey) -> None:
-    """What the endpoint answers is what transformers computes from the same weights, to 1e-4."""
+    """The endpoint's embeddings equal those that transformers computes from the same weights, to 1e-4."""
     folder = str(Hub(default_roots()).resolve("sentence-transformers/all-MiniLM-L6-v2", None))
     own = pipeline("feature-extraction", model=folder, tokenizer=folder)
 
@@ -91,12 +91,12 @@ def test_embeddings_equal_transformers_own(journey: Journey) -> None:
 
 
 def test_diff_right_after_the_deploy_is_empty(journey: Journey) -> None:
-    """What is deployed is what the catalog says, and cdk sees that."""
+    """`cdk diff` finds no difference between a stack that was just deployed and its catalog."""
     assert "There were no differences" in journey.cdk.diff(journey.file)
 
 
 def test_diff_names_exactly_the_changed_model_and_key(journey: Journey) -> None:
-    """A review sees the one setting that changed, with both values, and nothing else of any model."""
+    """`cdk diff` shows the old and new value of the one changed setting, and no other change of a model."""
     before = journey.copy_of_catalog()
     journey.models["mdeberta"]["required_memory_mb"] = 1536
 
@@ -113,7 +113,7 @@ def test_diff_names_exactly_the_changed_model_and_key(journey: Journey) -> None:
 
 
 def test_added_model_leaves_the_endpoint_alone(journey: Journey) -> None:
-    """A new model is one upload: SageMaker's model and config stay, and the new model answers."""
+    """A new model is one upload: SageMaker's model and endpoint config stay, and the new model answers."""
     before, generation = journey.endpoint(), journey.deployment().generation
     journey.models["zero-shot"] = dict(ADDED)
 
@@ -126,7 +126,7 @@ def test_added_model_leaves_the_endpoint_alone(journey: Journey) -> None:
 
 
 def test_pushed_model_answers_without_a_deploy(journey: Journey) -> None:
-    """`cohost push` makes a model callable at once, and the next diff shows it as what the deploy will add."""
+    """`cohost push` makes a model callable at once, and `cdk diff` shows it as a model to be added."""
     before = journey.endpoint()
     journey.models["pushed"] = dict(ADDED)
 
@@ -141,7 +141,7 @@ def test_pushed_model_answers_without_a_deploy(journey: Journey) -> None:
 
 
 def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
-    """A change of content replaces model and config, keeps the endpoint's name, and the old archives for a rollback.
+    """Changed content replaces model and config, keeps the endpoint's name, and keeps old archives.
 
     The change is the handler: the batching one answers what the server's own one answered.
     """
@@ -164,7 +164,7 @@ def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
 
 
 def test_rollback_serves_the_kept_generation_and_back(journey: Journey) -> None:
-    """Without catalog or cdk the stored archives serve again; the same command returns to what was left."""
+    """`cohost rollback` serves stored archives without catalog or cdk, and a second call returns to the former ones."""
     live = journey.deployment()
     runner = CliRunner()
     stored = json.loads(runner.invoke(cli.app, ["rollback", "--list", "--json"], catch_exceptions=False).stdout)
@@ -188,7 +188,7 @@ def test_rollback_serves_the_kept_generation_and_back(journey: Journey) -> None:
 
 
 def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None:
-    """An update that SageMaker refuses leaves everything as it was, archives included, and every model answering."""
+    """An update that SageMaker rejects changes neither archives nor answers."""
     good, old, before = journey.copy_of_catalog(), journey.deployment(), journey.endpoint()
     keys, everything = journey.keys(old), journey.all_keys(old)
     journey.models["mdeberta"]["required_memory_mb"] = 1792
@@ -211,7 +211,7 @@ def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None
 
 
 def test_an_asset_over_5_mb_arrives_whole(journey: Journey) -> None:
-    """The cdk command sends it in parts, with keys of a role that it takes; each part is let in by its signature."""
+    """An asset over 5 MB, which cdk uploads in parts as a role, arrives complete."""
     folder, content = journey.folder / "large", os.urandom(6 * 1024 * 1024)
     folder.mkdir()
     (folder / "asset.bin").write_bytes(content)
@@ -234,7 +234,7 @@ def test_an_asset_over_5_mb_arrives_whole(journey: Journey) -> None:
 
 
 def test_destroy_leaves_nothing(journey: Journey) -> None:
-    """After `cdk destroy` there is no object, bucket, endpoint, model, config, function, role, log group or stack."""
+    """`cdk destroy` leaves no object, bucket, endpoint, model, config, function, role, log group or stack."""
     journey.cdk.destroy()
 
     assert find_leftovers(boto3.Session()) == {}

@@ -47,7 +47,7 @@ FAST, SLOW = 60, 1
 
 @dataclass(kw_only=True)
 class ZeroJourney:
-    """An emulation, the catalog as it is now, and what the models answered at first."""
+    """An emulator, the present catalog, and the models' first answers."""
 
     server: LocalServer
     cdk: Cdk
@@ -63,19 +63,19 @@ class ZeroJourney:
         return path
 
     def deployment(self) -> Deployment:
-        """What the stack says of itself now."""
+        """Read the names and addresses that the deployed stack has now in its outputs."""
         return read_deployment(boto3.client("cloudformation"))
 
     def ask(self, model: str, **options: Any) -> Any:
-        """What a model answers now."""
+        """Return the answer of one model of the endpoint."""
         return CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT, **options)
 
     def ask_all(self) -> dict[str, Any]:
-        """What each model answers now."""
+        """Return the answer of each model of the endpoint."""
         return {model: self.ask(model) for model in self.catalog["models"]}
 
     def become(self, topology: str, scaling: dict[str, Any] | None) -> Any:
-        """Have the catalog say another topology, with its scaling; what it said of scaling before."""
+        """Write another topology with its scaling into the catalog, and return the former scaling."""
         before = self.catalog.pop("scaling", None)
         self.catalog["endpoint"]["topology"] = topology
         if scaling is not None:
@@ -83,7 +83,7 @@ class ZeroJourney:
         return before
 
     def run_at(self, speed: float) -> None:
-        """Have the clock of alarms, cooldowns and idle times run so much faster."""
+        """Set the speed of the clock of alarms, cooldowns and idle times."""
         self.server.ask("/_cohost/clock", {"speed": speed})
 
     def copies(self) -> int:
@@ -98,7 +98,7 @@ class ZeroJourney:
         return endpoint["ProductionVariants"][0]["CurrentInstanceCount"]
 
     def refused_deploy(self) -> str:
-        """What cdk says of a deploy that fails."""
+        """Run a deploy that fails, and return what cdk prints."""
         done = self.cdk.run("deploy", STACK, "--require-approval", "never", catalog=self.file, check=False)
         assert done.returncode != 0
         return str(done.stdout)
@@ -106,7 +106,7 @@ class ZeroJourney:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
-    """An emulation of its own, since its clock is changed."""
+    """Start an emulator for this file, because its tests change the clock."""
     folder = tmp_path_factory.mktemp("zero")
     with emulation(folder, CATALOG) as own:
         made = ZeroJourney(server=own.server, cdk=own.cdk, folder=folder)
@@ -118,7 +118,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
 
 
 def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> None:
-    """A component cannot be created with none; every model answers through the same client as elsewhere."""
+    """A deploy starts one copy, and every model answers through the usual client."""
     job.cdk.bootstrap()
     job.cdk.deploy(job.file)
 
@@ -139,7 +139,7 @@ def test_the_command_calls_by_the_catalog_s_name(job: ZeroJourney, model: str) -
 
 
 def test_locust_calls_by_the_catalog_s_name(job: ZeroJourney) -> None:
-    """The measured client sends its own requests, so it has to name the models as the server does, too."""
+    """The load test calls models by the catalog's names and sends the server's names."""
     out = job.folder / "load"
     command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "-u", "2", "-t", "4"]
     command += ["--models", ",".join(NAMES), "--catalog", str(job.file), "--out", str(out)]
@@ -153,7 +153,7 @@ def test_locust_calls_by_the_catalog_s_name(job: ZeroJourney) -> None:
 
 
 def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None:
-    """Without a call for the catalog's idle minutes nothing is left that bills by the hour."""
+    """An endpoint without a call for `idle_minutes` has no copy and no instance that bills."""
     job.run_at(FAST)
     wait_for(lambda: job.copies() == 0, limit_s=120)
     wait_for(lambda: job.instances() == 0, limit_s=120)
@@ -161,13 +161,13 @@ def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None
 
 
 def test_a_call_at_zero_fails_with_an_error_of_its_own(job: ZeroJourney) -> None:
-    """A caller that does not want to wait can tell a sleeping endpoint from every other refusal."""
+    """A call at zero copies fails with its own error class."""
     with refused("no-capacity", kind=NoCapacityError):
         job.ask("minilm")
 
 
 def test_a_call_that_waits_is_answered_in_the_end(job: ZeroJourney) -> None:
-    """The refused call raises the alarm, the policy adds a copy, an instance starts, the models load."""
+    """A waiting call at zero copies is answered after alarm, policy, instance start and load."""
     told: list[Any] = []
     job.run_at(FAST / 2)
     answer = job.ask("minilm", wake=True, wake_timeout_s=120, notice=told.append)
@@ -178,7 +178,7 @@ def test_a_call_that_waits_is_answered_in_the_end(job: ZeroJourney) -> None:
 
 
 def test_a_changed_model_rolls_the_component(job: ZeroJourney) -> None:
-    """Another bundle under another address; the component keeps its name, and the other models their answers."""
+    """A changed model gives the component a bundle at a new address; names and the answers of other models stay."""
     before = job.deployment()
     job.catalog["models"]["again"] = dict(job.catalog["models"]["mdeberta"])
     del job.catalog["models"]["xlmr-large"]
@@ -194,7 +194,7 @@ def test_a_changed_model_rolls_the_component(job: ZeroJourney) -> None:
 
 
 def test_another_topology_under_the_same_name_is_refused_before_and_by_the_service(job: ZeroJourney) -> None:
-    """Preflight says what must be replaced; a deploy all the same fails with the service's reason, and calls go on."""
+    """Preflight rejects another topology under one name; a deploy without it fails, and calls are answered."""
     scaling = job.become("multi-model", None)
 
     checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file).catalog, load_prices())
@@ -210,7 +210,7 @@ def test_another_topology_under_the_same_name_is_refused_before_and_by_the_servi
 
 
 def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: ZeroJourney) -> None:
-    """The way that the message names works: the same models, the same client, the same endpoint name."""
+    """After `cdk destroy` the same endpoint name can be deployed with the other topology."""
     job.cdk.destroy()
     assert find_leftovers(boto3.Session()) == {}
     scaling = job.become("multi-model", None)
@@ -224,7 +224,7 @@ def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: Zero
 
 
 def test_destroy_leaves_nothing(job: ZeroJourney) -> None:
-    """Policies, target, component, endpoint, config, model, bucket, log groups: all gone."""
+    """`cdk destroy` leaves no policy, target, component, endpoint, config, model, bucket or log group."""
     job.cdk.destroy()
     assert find_leftovers(boto3.Session()) == {}
     cloudwatch, scaling = boto3.client("cloudwatch"), boto3.client("application-autoscaling")

@@ -1,4 +1,4 @@
-"""Weights in S3 with the real cdk command against the embedded AWS: each test is the next step of one deploy's life."""
+"""Weights in S3 with the real cdk command and the emulator: each test is the next step in the life of one deploy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKEN = "hf_canaryCanaryCanary"
 
 @dataclass(kw_only=True)
 class WeightsJourney:
-    """An emulation, a catalog whose weights come from S3, and the folders that they are pushed from."""
+    """An emulator, a catalog with weights in S3, and the folders from which the weights are pushed."""
 
     cdk: Cdk
     folder: Path
@@ -56,7 +56,7 @@ class WeightsJourney:
 
     @property
     def hub(self) -> Path:
-        """A folder with both models."""
+        """Return a folder with both models."""
         return self.folder / "hub"
 
     @property
@@ -65,18 +65,18 @@ class WeightsJourney:
         return WeightsStore(boto3.client("s3"), find_bucket(load_catalog(self.file).catalog, boto3.Session()))
 
     def weights(self, *arguments: str) -> Any:
-        """What `cohost weights …` prints as JSON."""
+        """Return what `cohost weights …` prints as JSON."""
         command = ["weights", *arguments, "--catalog", str(self.file), "--json"]
         result = CliRunner().invoke(cli.app, command, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
     def deployment(self) -> Deployment:
-        """What the stack says of itself now."""
+        """Read the names and addresses that the deployed stack has now in its outputs."""
         return read_deployment(boto3.client("cloudformation"))
 
     def ask(self, model: str) -> Any:
-        """What a model answers now."""
+        """Return the answer of one model of the endpoint."""
         return CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT)
 
 
@@ -102,7 +102,7 @@ def catalog_of(**models: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
-    """An emulation of its own, in whose hub the small models have other names: what is not in S3 is not there."""
+    """Start an emulator whose hub lacks the pushed models, so that only weights in S3 can be loaded."""
     folder = tmp_path_factory.mktemp("weights")
     for model_id in (MINILM, TINY, PACKED):
         ours = model_id.replace("acme/", "lmi-cohost/")
@@ -120,7 +120,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
 
 
 def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
-    """The bucket's stack goes first, and the endpoint's ends at once, before an instance is started."""
+    """A deploy before the push fails within seconds with the command to run."""
     job.cdk.bootstrap()
 
     done = job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file, check=False)
@@ -135,7 +135,7 @@ def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
 
 
 def test_interrupted_push_is_resumed(job: WeightsJourney) -> None:
-    """Stopped in the middle of a large file, the command goes on with the parts that are missing."""
+    """A push that was stopped inside a large file uploads only the missing parts when repeated."""
     s3 = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
     sent: list[int] = []
 
@@ -170,7 +170,7 @@ def test_every_model_answers_with_weights_from_s3(job: WeightsJourney) -> None:
 
 
 def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> None:
-    """Neither what the cdk synthesised and said, nor what S3, SageMaker and the logs hold, has it."""
+    """The token of the Hub is in no template, output of cdk, object in S3, description of SageMaker or log."""
     s3, deployment = boto3.client("s3"), job.deployment()
     sagemaker, logs = boto3.client("sagemaker"), boto3.client("logs")
     objects = [item["Key"] for item in s3.list_objects_v2(Bucket=deployment.bucket)["Contents"]]
@@ -186,7 +186,7 @@ def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> 
 
 
 def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: WeightsJourney) -> None:
-    """Other weights answer otherwise, and the old ones stay."""
+    """A new revision changes the answers of the model, and the old weights stay in the bucket."""
     before = job.deployment()
     weights = job.hub / TINY / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -206,7 +206,7 @@ def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: Weights
 
 
 def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
-    """The old weights go when no stored generation names them, and everything that is deployed goes on."""
+    """`cohost weights prune` removes old weights that no stored generation names, and the endpoint still answers."""
     assert [(one["model_id"], one["revision"]) for one in job.weights("prune", "--dry-run")] == [(TINY, OLD)]
 
     job.weights("prune")
@@ -219,7 +219,7 @@ def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
 
 
 def test_destroy_leaves_nothing(job: WeightsJourney) -> None:
-    """Endpoint, then weights, then their bucket: afterwards there is nothing that bills."""
+    """Deleting the endpoint, the weights and then their bucket leaves nothing that bills."""
     job.cdk.destroy()
     job.weights("prune", "--all")
 
@@ -229,10 +229,10 @@ def test_destroy_leaves_nothing(job: WeightsJourney) -> None:
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress that is not displayed."""
 
     def begin(self, what: str, total: int) -> None:
         """A step begins."""
 
     def advance(self, count: int) -> None:
-        """It goes on."""
+        """Move the clock on."""

@@ -1,4 +1,4 @@
-"""A stack of the product deployed on a front door as the cdk command does it: assets first, then the template."""
+"""Deploys of the project's stack to a front door as the cdk command makes them: assets first, then the template."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAGS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "cdk.json").read
 
 
 def publish(door: FrontDoor, catalog: Catalog, folder: Path) -> dict[str, str]:
-    """Synthesise a catalog's stack into a folder and publish it; what CreateStack and UpdateStack take of it."""
+    """Synthesise a catalog's stack, publish its assets, and return arguments for CreateStack and UpdateStack."""
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(folder))
     LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=REGION))
     app.synth()

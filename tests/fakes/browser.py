@@ -36,7 +36,7 @@ FLAGS = [
 
 
 class Browser:
-    """A page in headless Chromium, led through its DevTools protocol; `events` are all that it told."""
+    """A page in headless Chromium, controlled by the DevTools protocol; `events` are the received events."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         program = next(filter(None, map(shutil.which, NAMES)), None)
@@ -53,18 +53,18 @@ class Browser:
             self._send(f"{domain}.enable")
 
     def open(self, file: Path) -> None:
-        """Open a page, wait until it is loaded, and a moment for what it might still ask for."""
+        """Open a page, and wait until it is loaded and its late requests are sent."""
         self.visit(file.resolve().as_uri())
         self.evaluate("new Promise(done => setTimeout(done, 500))")
 
     def visit(self, url: str) -> None:
-        """Open an address as if it were typed, and wait until its page is loaded."""
+        """Open an address like a typed one, and wait until its page is loaded."""
         self.events.clear()
         self._send("Page.navigate", url=url)
         self._wait_until_loaded()
 
     def visit_page_of_anothers(self, url: str, page: str) -> None:
-        """Open an address whose page somebody else hands out, while whatever it asks for goes where its name points.
+        """Open a page with given content at an address of another site; the page's requests go to real servers.
 
         That is what a browser meets whose name server gives an attacker's address first and this machine's afterwards.
         """
@@ -82,7 +82,7 @@ class Browser:
         self._send("Fetch.disable")
 
     def leave(self, script: str) -> None:
-        """Run a script that takes the page elsewhere, and wait until that is loaded."""
+        """Run a script that opens another page, and wait until the page is loaded."""
         self.events.clear()
         self._send("Runtime.evaluate", expression=script)
         self._wait_until_loaded()

@@ -1,4 +1,4 @@
-"""Whether a command line of the documentation can be what it says: its program, subcommand and options exist."""
+"""Checks of command lines in the documentation: their program, subcommand and options exist."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _END: Final = frozenset({"&&", "||", ";", "|", "&"})
 
 
 def faults(text: str) -> list[str]:
-    """What cannot be right of a shell text, one line each; empty when all of it can be."""
+    """Return the faults of the commands in a shell text, one line each; an empty list if there are none."""
     return [f"`{shlex.join(command)}`: {fault}" for command in commands(text) for fault in _check(command)]
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Each simple command of a shell text as its words, those in $(…) too."""
+    """Return each simple command of a shell text as a list of words, including commands in $(…)."""
     for line in text.replace("\\\n", " ").splitlines():
         for inner in re.findall(r"\$\(([^()]*)\)", line):
             yield from commands(inner)
@@ -62,7 +62,7 @@ def _check(command: Sequence[str]) -> Iterator[str]:
 
 
 def cohost(words: Sequence[str]) -> Iterator[str]:
-    """What a cohost command line names that the command does not have."""
+    """Return the subcommands and options of a cohost command line that the command does not have."""
     command: Any = typer.main.get_command(cli.app)
     rest = list(words)
     while rest and (below := getattr(command, "commands", {})):
@@ -100,7 +100,7 @@ def stacks() -> frozenset[str]:
 
 @functools.cache
 def _cdk_options() -> dict[str, frozenset[str]]:
-    """The options of each subcommand, as the installed cdk lists them."""
+    """Return the options of each subcommand of the installed cdk."""
     registry = json.loads(CDK.read_text(encoding="utf-8"))
     return {
         name: frozenset(f"--{option}" for option in {**registry["globalOptions"], **command.get("options", {})})

@@ -1,4 +1,4 @@
-"""Programs for PATH that write down how they were called and answer as they are told; a setup to start engines for."""
+"""Programs for PATH that record their calls and give prepared answers, and a setup to start engines."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Programs:
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def install(self, name: str, answers: dict[str, Any]) -> Path:
-        """Put a program there that answers by the beginning of its arguments: "out", "err", "code", "serve", "sets"."""
+        """Install a program that answers by the start of its arguments: "out", "err", "code", "serve", "sets"."""
         self.folder.mkdir(exist_ok=True)
         program = self.folder / name
         program.write_text(SCRIPT.format(python=sys.executable, folder=str(self.folder), watched=_WATCHED))
@@ -107,12 +107,12 @@ class Programs:
 
     @property
     def calls(self) -> list[list[Any]]:
-        """Every call so far: [program, arguments, watched environment]."""
+        """Return every call so far: [program, arguments, watched environment]."""
         log = self.folder / "calls.jsonl"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     def arguments(self, name: str) -> list[list[str]]:
-        """The arguments of every call of one program."""
+        """Return the arguments of every call of one program."""
         return [arguments for program, arguments, _ in self.calls if program == name]
 
 
@@ -131,7 +131,7 @@ DOCKER: dict[str, Any] = {
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """No program on PATH but those that a test installs; no Hugging Face, Java or Python settings of the machine's."""
+    """Hide programs on PATH that no test installed, and the settings of Hugging Face, Java and Python."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("HF_TOKEN", "HF_HOME", "JAVA_HOME", "PYTHON_EXECUTABLE"):
         monkeypatch.delenv(name, raising=False)
@@ -141,7 +141,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 @pytest.fixture
 def make_setup(tmp_path: Path) -> Callable[..., Setup]:
-    """A setup with what a test gives it."""
+    """Return a setup with the values that a test gives."""
 
     def make(**given: object) -> Setup:
         values = {

@@ -1,4 +1,4 @@
-"""A process that stands for DJL Serving before the Python processes that it starts.
+"""A process that takes the place of DJL Serving before the Python processes that it starts.
 
     python fake_djl_server.py --config-file FILE LISTEN ANSWERS
 
@@ -24,7 +24,7 @@ class _Handler(BaseHTTPRequestHandler):
     answers: Path
 
     def do_GET(self) -> None:
-        """Answer from the file as it is now."""
+        """Answer with the file's present content."""
         known = json.loads(self.answers.read_text())
         answer = known.get(self.path)
         if answer == {"hang": True}:

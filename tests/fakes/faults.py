@@ -1,4 +1,4 @@
-"""Compare an error of an AWS service, or of the emulated server, by its code, so that its words may change."""
+"""Assertions for errors of AWS services and of the emulated server by code, so that their texts may change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def faulted(code: str, status: int | None = None, about: str = "") -> Iterator[pytest.ExceptionInfo[Any]]:
-    """Expect an error with a code, an HTTP status where one is given, and a word that its text must have.
+    """Expect an error with a code, an optional HTTP status, and a word of its text.
 
     `about` is the member of the request or the resource that the error is about: the services state it in the text
     alone. The error comes through boto3 or from the emulation itself; yields pytest's exception info.
@@ -31,7 +31,7 @@ def faulted(code: str, status: int | None = None, about: str = "") -> Iterator[p
 
 
 def _parts(error: Any) -> tuple[str, int, str]:
-    """The code, the HTTP status and the text of an error; DJL Serving's code is the type name in its answer."""
+    """Return the code, HTTP status and text of an error; DJL Serving's code is the type in its answer."""
     if isinstance(error, ClientError):
         told = error.response["Error"]
         return told["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"], told.get("Message") or ""

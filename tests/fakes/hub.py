@@ -1,4 +1,4 @@
-"""A Hugging Face Hub of one model on 127.0.0.1, and Hugging Face's client as a process begins with it."""
+"""A Hugging Face Hub with one model on 127.0.0.1, and a fresh client of Hugging Face's library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FakeHub:
-    """Serves `files` of a model in one revision, with a token if one is set, as the Hub does.
+    """Serves the `files` of one revision of a model as the Hub does, with a token if one is set.
 
     `status` and `headers` replace every answer's if `status` is set; without `ranges`, whole files are sent. `away` is
     the address of another server that has the content of `*.safetensors`, to which the Hub redirects. `tokens` are the
@@ -62,7 +62,7 @@ class FakeHub:
         self._thread.start()
 
     def answer(self, path: str, token: str | None, *, with_body: bool) -> tuple[int, bytes, dict[str, str]]:
-        """Return status, body and headers: facts of the model, its files, or a refusal."""
+        """Return status, body and headers for facts of the model, a file, or a rejection."""
         if self.status:
             return self.status, b"", self.headers
         if self.token is not None and token != f"Bearer {self.token}":
@@ -93,7 +93,7 @@ class FakeHub:
 
 
 def use_hub(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path) -> None:
-    """Let Hugging Face's client call this Hub, with an empty cache, and with no token but one that a test gives."""
+    """Direct Hugging Face's client to this Hub, with an empty cache and only a token that a test gives."""
     monkeypatch.setenv("HF_ENDPOINT", url)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     # The client reads these when it is imported.

@@ -1,4 +1,4 @@
-"""The pages of the documentation as tests read them: code blocks with their marks, links, headings."""
+"""The pages of the documentation for tests: code blocks with their marks, links and headings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block: where it begins, its language ('' for none), its text, and the mark in the line above it.
+    """A fenced block: its first line, language (may be empty), text, and the mark in the line above.
 
     `kind` is None without a mark; `name` is the file of the mark `file`.
     """
@@ -41,7 +41,7 @@ class Block:
     name: str | None
 
     def __str__(self) -> str:
-        """The block's place, as editors open it."""
+        """Return the path and line of the block, as editors open it."""
         place = self.page.relative_to(PROJECT) if self.page.is_relative_to(PROJECT) else self.page
         return f"{place}:{self.line}"
 
@@ -54,7 +54,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in its order."""
+    """Return the fenced blocks of a page in order."""
     found = []
     before: Token | None = None
     for token in _MARKDOWN.parse(page.read_text(encoding="utf-8")):
@@ -88,7 +88,7 @@ def links(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def headings(page: Path) -> list[str]:
-    """The text of each heading, without its marks of code and emphasis."""
+    """Return the text of each heading, without marks of code and emphasis."""
     tokens = _MARKDOWN.parse(page.read_text(encoding="utf-8"))
     return [
         "".join(part.content for part in after.children or ())
@@ -104,13 +104,13 @@ def _inline(page: Path) -> Iterator[tuple[int, Token]]:
 
 
 def is_catalog_fragment(data: object) -> bool:
-    """Whether what a YAML block holds is a part of a catalog: all its keys are keys of one."""
+    """Return True if a YAML block is part of a catalog, because all of its keys are keys of a catalog."""
     keys = {field.alias or name for name, field in Catalog.model_fields.items()}
     return isinstance(data, dict) and bool(data) and data.keys() <= keys
 
 
 def merged(catalog: dict[str, Any], fragment: dict[str, Any]) -> dict[str, Any]:
-    """A catalog with a fragment in it, as a person edits the file: what is there is changed, what is not is added."""
+    """Return a catalog with a fragment inserted: existing keys are changed, missing keys added."""
     result = dict(catalog)
     for key, value in fragment.items():
         inner = result.get(key)

@@ -1,4 +1,4 @@
-"""Compare an error by its code and field, so that its words may change."""
+"""Assertions for errors by code and field, so that their texts may change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def refused(
     code: str, field: str | None = None, *, kind: type[CodedError] = CodedError
 ) -> Iterator[pytest.ExceptionInfo[CodedError]]:
-    """Expect an error with a code, of a kind, and about a field where one is given; yields pytest's exception info."""
+    """Expect an error with a code, a class, and an optional field; yield pytest's exception info."""
     with pytest.raises(kind) as caught:
         yield caught
     assert caught.value.code == code, f"{caught.value.code!r} was raised: {caught.value}"

@@ -1,4 +1,4 @@
-"""A boto3 session of one scale-to-zero stack that keeps its state in memory: copies, bounds, template, instances."""
+"""A boto3 session of one scale-to-zero stack with its state in memory: copies, bounds, template, instances."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIMENSION = "sagemaker:inference-component:DesiredCopyCount"
 
 
 class Session:
-    """Plays CloudFormation, SageMaker, its runtime, CloudWatch, its logs and auto scaling; each client is this session.
+    """The fake clients of CloudFormation, SageMaker, its runtime, CloudWatch, its logs and auto scaling.
 
     `minimum` None: there is no scalable target. `refused` maps an operation to the error message that it fails with;
     `changes` are the changes that were asked for, in order; `calls` counts those of the endpoint. A copy that is wanted
@@ -68,7 +68,7 @@ class Session:
         return self
 
     def get_credentials(self) -> object:
-        """Some."""
+        """Return credentials, because boto3 needs some."""
         return object()
 
     def _check(self, operation: str) -> None:
@@ -76,7 +76,7 @@ class Session:
             raise fault(operation, self.refused[operation])
 
     def filter_log_events(self, **_: object) -> dict[str, Any]:
-        """CloudWatch Logs: containers have said nothing."""
+        """Return no log lines of containers."""
         return {"events": []}
 
     def describe_stacks(self, **_: str) -> dict[str, Any]:
@@ -184,13 +184,13 @@ class Session:
 
 
 class Body:
-    """What is read once."""
+    """The body of an answer, as botocore returns it."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
 
     def read(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         return self._content
 
 

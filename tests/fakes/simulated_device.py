@@ -1,4 +1,4 @@
-"""A GPU that is made of four numbers: what a launch costs, how fast it works, what fits, and what fails.
+"""A GPU described by four numbers: the cost of a launch, the speed, the memory, and the failures.
 
 A pass occupies the launching thread for `launch_s`, whatever its size, as a few hundred launches of kernels do. The
 device has one stream: it begins a pass when the first kernel is launched and the pass before it has ended, and ends it
@@ -55,7 +55,7 @@ class Time(Protocol):
 
 
 class Clock:
-    """A time that passes only where somebody sleeps."""
+    """A clock that advances only when code sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -72,7 +72,7 @@ class Clock:
 
 
 class SimulatedForward:
-    """A model on a simulated device, without padding; it gives each sequence its first token back.
+    """A model on a simulated device without padding; its answer to a sequence is the first token.
 
     `fails` returns the error of a pass, by its sequences, or None.
     """
@@ -93,11 +93,11 @@ class SimulatedForward:
         self._lock = threading.Lock()
 
     def packs(self, _sequence: Any) -> bool:
-        """It does."""
+        """Return True, because this device packs texts."""
         return True
 
     def length_of(self, sequence: Any) -> int:
-        """Return what a sequence adds to a pass."""
+        """Return the length that a sequence adds to a pass."""
         return int(sequence.length)
 
     def tokens_of(self, sequences: Sequence[Any]) -> int:
@@ -136,7 +136,13 @@ class SimulatedForward:
 
         return SimpleNamespace(read=read)
 
+    def timed(self, sequences: Sequence[Any]) -> float:
+        """Run a pass, and return the seconds that it took."""
+        begun = self._clock.perf_counter()
+        self(sequences)
+        return self._clock.perf_counter() - begun
+
     def __call__(self, sequences: Sequence[Any]) -> list[Any]:
-        """Run a pass, and wait for it."""
+        """Run a pass and wait for its end."""
         outputs: list[Any] = self.launch(sequences).read()
         return outputs

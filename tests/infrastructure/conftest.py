@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def product_catalog() -> Catalog:
-    """The catalog that `cdk deploy` takes when none is named."""
+    """Return the catalog that `cdk deploy` uses by default."""
     return load_catalog(ROOT / "model_configs/encoders.yaml").catalog
 
 
 @pytest.fixture(scope="session")
 def product(product_catalog: Catalog) -> dict[str, Any]:
-    """The template of the product's catalog; for tests that only read it."""
+    """Return the template of the default catalog, for tests that only read it."""
     return template_of(make_stack(product_catalog))

@@ -59,7 +59,7 @@ def identities(template: dict[str, Any], create_only: dict[str, list[str]]) -> d
 
 
 def replacements(then: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """Return by logical id what an update would replace or remove."""
+    """Return the resources that an update would replace or remove, by logical id."""
     found = {}
     for name, resource in then.items():
         if name not in now:

@@ -1,4 +1,4 @@
-"""The rights of a template's roles: its policies, with all references resolved, held against single requests.
+"""The rights of a template's roles: policies with resolved references, evaluated for single requests.
 
 Statements are evaluated by the emulator's own `local_aws.rights.policies`. A policy of the bucket can deny but does
 not have to allow, since all is in one account. An operator, a condition key, a function or a resource type that is not
@@ -48,7 +48,7 @@ _REF_IS_ARN = {"AWS::SageMaker::Endpoint", "AWS::SageMaker::InferenceComponent",
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One request as IAM sees it."""
+    """One request with the facts that IAM decides by."""
 
     action: str
     resource: str
@@ -62,7 +62,7 @@ class Policies:
         self._resources = template["Resources"]
 
     def name(self, logical_id: str) -> str:
-        """The physical name of a resource: the one it is given, else its logical id, in small letters for a bucket."""
+        """Return the physical name of a resource: the given name or the logical id, in lower case for a bucket."""
         resource = self._resources[logical_id]
         given = resource["Properties"].get(_NAME_PROPERTY.get(resource["Type"], ""))
         return str(self.resolve(given)) if given is not None else logical_id.lower()
@@ -86,7 +86,7 @@ class Policies:
         return {key: self.resolve(item) for key, item in value.items()}
 
     def roles(self) -> dict[str, str]:
-        """Each role of the template, and the service that it is for."""
+        """Return each role of the template, and the service that may assume the role."""
         return {
             logical_id: next(
                 str(self.resolve(statement["Principal"]["Service"]))
@@ -96,7 +96,7 @@ class Policies:
         }
 
     def statements(self, role: str) -> list[dict[str, Any]]:
-        """Every statement of a role's own policies; there are no managed ones."""
+        """Return every statement of a role's inline policies; the stack has no managed policies."""
         properties = self._resources[role]["Properties"]
         assert not {"ManagedPolicyArns", "PermissionsBoundary"} & properties.keys(), role
         documents = [policy["PolicyDocument"] for policy in properties.get("Policies", [])]
@@ -108,7 +108,7 @@ class Policies:
         return [self.resolve(statement) for document in documents for statement in document["Statement"]]
 
     def allows(self, role: str, request: Request) -> bool:
-        """Whether a role may do this."""
+        """Return True if the role may make this request."""
         statements = [*self.statements(role), *self._bucket_statements(request)]
         assert not any({"NotAction", "NotResource", "NotPrincipal"} & one.keys() for one in statements), role
         context = {key.lower(): [value] for key, value in request.context.items()}

@@ -35,7 +35,7 @@ class Recorder:
 
 
 def requests_of(operation: str, params: dict[str, Any]) -> Iterator[Request]:
-    """The requests that one call is; an operation that is not known here is a fault of the test."""
+    """Return the IAM requests of one call; an unknown operation is an error of the test."""
     bucket = f"arn:aws:s3:::{params['Bucket']}"
     if operation == "ListObjectsV2":
         yield Request(action="s3:ListBucket", resource=bucket, context={**TLS, "s3:prefix": params.get("Prefix", "")})

@@ -1,4 +1,4 @@
-"""Catalogs made for a test, stacks of them, and questions to a template."""
+"""Catalogs and stacks for tests, and functions that look up resources of a template."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def resources(template: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
 
 
 def only(template: dict[str, Any], kind: str) -> tuple[str, dict[str, Any]]:
-    """The one resource of a type: its logical id and itself."""
+    """Return the logical id and the definition of the only resource of a type."""
     found = resources(template, kind)
     assert len(found) == 1, f"{kind}: {sorted(found)}"
     return next(iter(found.items()))
 
 
 def statements(template: dict[str, Any], role_id: str) -> list[dict[str, Any]]:
-    """Every statement that a role's policies allow it."""
+    """Return every statement that allows a role an action."""
     assert "ManagedPolicyArns" not in template["Resources"][role_id]["Properties"]
     return [
         statement
@@ -90,7 +90,7 @@ def statements(template: dict[str, Any], role_id: str) -> list[dict[str, Any]]:
 
 
 def waits_for(template: dict[str, Any], first: str, second: str) -> bool:
-    """Whether resource `first` is created after `second`, by any path of references and DependsOn."""
+    """Return True if resource `first` is created after `second`, by any path of references and DependsOn."""
     seen: set[str] = set()
     waiting = [first]
     while waiting:

@@ -1,4 +1,4 @@
-"""The application as the cdk command runs it: in a process of its own, with nag and the linter over its template."""
+"""The application in a process of its own as cdk runs it, with cdk-nag and cfn-lint over its template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run_app(
     outdir: Path, *, context: dict[str, object] | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run app.py as the cdk command does: flags and context in one variable, output folder in another."""
+    """Run app.py as the cdk command does, with context and output folder in environment variables."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "CDK_", "COHOST_"))}
     settings = {"CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(FLAGS | (context or {})), **environment}
     return subprocess.run(
@@ -34,7 +34,7 @@ def run_app(
 
 @pytest.fixture(scope="module")
 def synthesised(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the application wrote for a catalog that is not its own, chosen by context over all else."""
+    """Return the output folder of the application for a catalog that is chosen by context."""
     outdir: Path = tmp_path_factory.mktemp("assembly")
     result = run_app(
         outdir,
@@ -48,12 +48,12 @@ def synthesised(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_catalog_passes_nag(synthesised: Path) -> None:
-    """No finding of cdk-nag, and no doubt of our own, is left unacknowledged."""
+    """Each finding of cdk-nag and each warning of the project's checks is acknowledged."""
     assert json.loads((synthesised / "validation-report.json").read_text())["pluginReports"] == []
 
 
 def test_a_catalog_passes_the_linter(synthesised: Path) -> None:
-    """cfn-lint has neither errors nor warnings for what would be deployed."""
+    """The template of each catalog has neither errors nor warnings of cfn-lint."""
     assert lint_file(synthesised / "LmiCohostStack.template.json", config=ManualArgs(regions=["us-east-1"])) == []
 
 
@@ -67,7 +67,7 @@ def test_context_comes_before_environment(synthesised: Path) -> None:
 
 
 def test_unacknowledged_finding_fails_the_synth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nag runs on the app: a finding that nobody accepted stops it."""
+    """A finding of cdk-nag without an acknowledgement fails the synth."""
     # GIVEN a stack with a bucket that has no access log and no acknowledgement
     monkeypatch.setattr(model_bucket, "acknowledge", lambda *_, **__: None)
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path))
@@ -80,7 +80,7 @@ def test_unacknowledged_finding_fails_the_synth(tmp_path: Path, monkeypatch: pyt
 
 
 def test_faulty_catalog_is_told_line_by_line(tmp_path: Path) -> None:
-    """Faults of the catalog end the synth with their lines on stderr, without a traceback."""
+    """Errors of a catalog end the synth with one line each on stderr, without a traceback."""
     # GIVEN
     catalog = tmp_path / "bad.yaml"
     catalog.write_text("endpoint: {name: a_b, instanc_type: x}\nmodels: {}\n")
@@ -104,7 +104,7 @@ def test_unknown_region_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_flags_are_those_that_the_pinned_command_recommends() -> None:
-    """cdk.json carries every recommended behaviour, so that an upgrade is a choice and not a surprise."""
+    """The feature flags of cdk.json are the ones that the pinned cdk recommends."""
     recommended = ROOT / "node_modules/aws-cdk/lib/init-templates/.recommended-feature-flags.json"
     if not recommended.exists():
         pytest.skip("the cdk command is not installed")

@@ -18,7 +18,7 @@ def scaled(**scaling: Any) -> dict[str, Any]:
 
 
 def test_target_is_the_variants_number_of_instances() -> None:
-    """Registered once the endpoint is there, deregistered before it goes, with its scheduled actions."""
+    """The scaling target is registered after the endpoint is created, and deregistered before it is deleted."""
     template = scaled(schedule=[{"name": "day", "cron": "cron(0 8 ? * MON-FRI *)", "min": 2}])
     target_id, target = only(template, TARGET)
     properties = target["Properties"]
@@ -37,7 +37,7 @@ def test_target_is_the_variants_number_of_instances() -> None:
     ],
 )
 def test_tracking_is_the_only_policy(metric: str, target: float, predefined: str) -> None:
-    """Calls a minute or at a time on each instance; nothing wakes what never sleeps."""
+    """A multi-model endpoint has only a target tracking policy, and none that wakes it."""
     template = scaled(metric=metric, target=target)
     _, policy = only(template, POLICY)
     assert policy["Properties"] == {
@@ -54,7 +54,7 @@ def test_tracking_is_the_only_policy(metric: str, target: float, predefined: str
 
 
 def test_calls_a_minute_are_tracked_by_default() -> None:
-    """AWS recommends InvocationsPerInstance for multi-model endpoints; concurrency may have no values there."""
+    """InvocationsPerInstance is the default metric of multi-model endpoints, as AWS recommends."""
     _, policy = only(scaled(), POLICY)
     tracking = policy["Properties"]["TargetTrackingScalingPolicyConfiguration"]
     metric = tracking["PredefinedMetricSpecification"]["PredefinedMetricType"]
@@ -62,13 +62,13 @@ def test_calls_a_minute_are_tracked_by_default() -> None:
 
 
 def test_update_keeps_the_number_of_instances_that_scaling_chose() -> None:
-    """A deploy under load does not throw the endpoint back to the number it started with."""
+    """A deploy under load does not reset the number of instances that auto scaling has chosen."""
     _, endpoint = only(scaled(), ENDPOINT)
     assert endpoint["Properties"]["RetainAllVariantProperties"] is True
 
 
 def test_nothing_scales_unless_asked(product: dict[str, Any]) -> None:
-    """Without a scaling section there is neither target nor policy, and the number is the catalog's on every update."""
+    """A catalog without `scaling` has no scaling target or policy, and each update sets its instance count."""
     assert resources(product, TARGET) == {}
     assert resources(product, POLICY) == {}
     assert "RetainAllVariantProperties" not in only(product, ENDPOINT)[1]["Properties"]

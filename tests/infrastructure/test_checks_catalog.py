@@ -1,4 +1,4 @@
-"""The checks of models, memory, workers, revisions and prices, and how a user accepts one."""
+"""The checks of models, memory, workers, revisions and prices, and their acknowledgement."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def found(*, region: str = "us-east-1", **catalog: Any) -> dict[str, Misfit]:
 
 
 def workers(count: int) -> dict[str, int]:
-    """So many workers."""
+    """Return the settings for up to `count` workers."""
     return {"minWorkers": 1, "maxWorkers": count}
 
 
 def test_product_raises_nothing() -> None:
-    """Three pinned models that fit, on a type with a known price."""
+    """Three pinned models that fit an instance type with a known price cause no error and no warning."""
     assert found(models={"a": XLMR, "b": MDEBERTA, "c": MINILM}) == {}
 
 
 def test_three_models_times_four_workers_on_sixteen_gigabytes() -> None:
-    """Each fits, together they do not: a warning for the GPU and one for the host, each with figures and a change."""
+    """Models that fit alone but not together give a warning for the GPU and one for the host, each with a change."""
     models = {name: entry | {"gpu": workers(4)} for name, entry in (("a", XLMR), ("b", MDEBERTA), ("c", MINILM))}
     misfits = found(models=models, endpoint={"instance_type": "ml.g4dn.xlarge"})
     assert set(misfits) == {"gpu-memory", "host-memory"}
@@ -66,14 +66,14 @@ def test_three_models_times_four_workers_on_sixteen_gigabytes() -> None:
 
 
 def test_one_model_that_can_never_fit_is_an_error() -> None:
-    """Two workers with batches of 512 x 512 tokens do not fit any way SageMaker unloads others."""
+    """A model that does not fit even if SageMaker unloads all others is an error."""
     misfits = found(models={"a": MDEBERTA | {"gpu": workers(2), "batch_size": 512}})
     assert misfits["model-memory"].level == "error"
     assert "; allowed: 22,589 MiB; fix: models.a.batch_size: 128" in misfits["model-memory"].message
 
 
 def test_large_batches_on_a_small_card() -> None:
-    """XLM-R large, batch 64 of 512 tokens, two workers: beside the others it is too much for a T4."""
+    """XLM-R large with batch 64 of 512 tokens and two workers does not fit a T4 beside other models."""
     models = {
         "a": XLMR | {"gpu": workers(2), "batch_size": 64},
         "b": MDEBERTA | {"gpu": workers(2), "batch_size": 8},
@@ -86,7 +86,7 @@ def test_large_batches_on_a_small_card() -> None:
 
 
 def test_half_precision_makes_room() -> None:
-    """fp32 weights served as fp16 count as fp16."""
+    """Weights stored as fp32 and served as fp16 count as fp16."""
     models = {f"m{number}": XLMR for number in range(6)}
     halves = {name: entry | {"dtype": "fp16"} for name, entry in models.items()}
     endpoint = {"instance_type": "ml.g4dn.xlarge"}
@@ -95,13 +95,13 @@ def test_half_precision_makes_room() -> None:
 
 
 def test_tight_memory_is_told() -> None:
-    """Room below the plan's own error is no room."""
+    """Free memory below the plan's uncertainty gives a warning."""
     misfits = found(models={f"m{n}": XLMR for n in range(8)}, endpoint={"instance_type": "ml.g5.2xlarge"})
     assert set(misfits) == {"memory-tight"}
 
 
 def test_models_without_profile_are_named_once() -> None:
-    """A catalog of many unknown models gets one line, with a few names and how to inspect."""
+    """Many models without a profile give one warning with some names and the command to inspect them."""
     unknown = {f"m{number}": XLMR | {"model_id": f"org/m{number}"} for number in range(20)}
     message = found(models=unknown)["memory-unknown"].message
     assert "m0, m1, m2, m3, m4 and 15 more" in message
@@ -109,7 +109,7 @@ def test_models_without_profile_are_named_once() -> None:
 
 
 def test_too_small_a_requirement_is_told() -> None:
-    """1024 MiB are not what XLM-R large takes of a GPU."""
+    """A required_memory_mb below the need of the model on the GPU gives a warning."""
     misfits = found(models={"a": XLMR | {"required_memory_mb": 1024}})
     assert "fix: gpu.required_memory_mb: 2688" in misfits["required-memory"].message
 
@@ -121,15 +121,21 @@ def test_too_small_a_requirement_is_told() -> None:
         ({"a": MINILM | {"handler": "batched"}}, set()),
         ({"a": MINILM | {"cpu": workers(1)}}, set()),
         ({f"m{n}": MINILM | {"cpu": workers(1)} for n in range(5)}, {"cpu-workers"}),
+        ({f"m{n}": MINILM | {"handler": "shared", "cpu": workers(1)} for n in range(5)}, set()),
+        (
+            {f"m{n}": MINILM | {"handler": "shared"} for n in range(2)}
+            | {f"n{n}": MINILM | {"cpu": workers(1)} for n in range(4)},
+            {"cpu-workers"},
+        ),
     ],
 )
 def test_workers_on_a_cpu(models: dict[str, Any], names: set[str]) -> None:
-    """On a CPU the number of workers has to be stated (a batched model's always is), and not pass that of vCPUs."""
+    """The number is stated (a batched model's always is) and not over that of vCPUs; shared models count as one."""
     assert set(found(models=models, endpoint=CPU)) - {"host-memory", "memory-tight"} == names
 
 
 def test_missing_revisions_are_told() -> None:
-    """Weights of the Hub are pinned; those in S3 have no revision."""
+    """Weights from the Hub without a revision give a warning; weights in S3 need none."""
     unpinned = {key: value for key, value in MINILM.items() if key != "revision"}
     assert "models: a without a revision" in found(models={"a": unpinned})["revision-not-pinned"].message
     in_s3 = unpinned | {"model_id": "s3://bucket/weights/"}
@@ -138,7 +144,7 @@ def test_missing_revisions_are_told() -> None:
 
 @pytest.mark.parametrize(("value", "told"), [("1", True), ("0", False)])
 def test_hub_ids_need_the_hub(value: str, told: bool) -> None:  # noqa: FBT001 - a case
-    """A container that may not ask the Hub cannot load what lies there."""
+    """A model of the Hub is an error for containers that may not reach the Hub."""
     misfits = found(models={"a": MINILM}, endpoint={"environment": {"HF_HUB_OFFLINE": value}})
     assert ("hub-offline" in misfits) is told
     if told:
@@ -146,20 +152,20 @@ def test_hub_ids_need_the_hub(value: str, told: bool) -> None:  # noqa: FBT001 -
 
 
 def test_unknown_price_is_told() -> None:
-    """A type or region without a price is told with the command that gets it."""
+    """A type or region without a price gives a warning with the command that fetches prices."""
     by_region = found(models={"a": MINILM}, region="eu-central-1")["price-unknown"].message
     assert by_region.endswith("fix: cohost prices refresh --region eu-central-1")
     assert "price-unknown" in found(models={"a": MINILM}, endpoint={"instance_type": "ml.g6.xlarge"})
 
 
 def test_old_price_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 180 days the price is called old."""
+    """A price list causes a warning when it is older than 180 days."""
     monkeypatch.setattr(fit_catalog, "today", lambda: dt.date(2027, 6, 1))
     assert "2026-08-07, over 180 days old" in found(models={"a": MINILM})["price-old"].message
 
 
 def test_every_message_is_one_line_with_a_way_out() -> None:
-    """Whoever reads one knows what to change."""
+    """The message of each check is one line that names the change to make."""
     cases = [
         found(models={"a": MDEBERTA | {"gpu": workers(2), "batch_size": 512}}),
         found(models={f"m{n}": XLMR for n in range(8)}),
@@ -178,7 +184,7 @@ def messages(stack: Any, kind: str) -> list[str]:
 
 
 def test_warning_is_accepted_by_id_and_reason(tmp_path: Path) -> None:
-    """What the catalog acknowledges is not told again; the rest is."""
+    """A warning that the catalog acknowledges is not printed again; other warnings are."""
     path = tmp_path / "mine.yaml"
     path.write_text(
         "endpoint: {name: e, instance_type: ml.g5.xlarge, image: 'djl-inference:0.36.0-lmi26.0.0-cu130'}\n"
@@ -190,7 +196,7 @@ def test_warning_is_accepted_by_id_and_reason(tmp_path: Path) -> None:
 
 
 def test_error_carries_its_id() -> None:
-    """An error is looked up in the documentation by its id."""
+    """The error of a check has the id that the documentation lists."""
     catalog = make_catalog(endpoint={"environment": {"HF_HUB_OFFLINE": "1"}})
     assert messages(make_stack(catalog), "error")[0].endswith("[lmi-cohost:hub-offline]")
 
@@ -204,7 +210,7 @@ def test_error_carries_its_id() -> None:
     ],
 )
 def test_concurrency_of_a_multi_model_endpoint_is_unverified(topology: str, metric: str, warned: set[str]) -> None:
-    """Without values of its metric an endpoint neither grows nor shrinks, which nobody notices before it matters."""
+    """The concurrency metric of a multi-model endpoint gives a warning: without values the endpoint would not scale."""
     scaling = {"min": 1, "max": 2, "metric": metric, "target": 8}
     assert (
         found(models={"a": MINILM}, endpoint={"topology": topology}, scaling=scaling).keys() & {"scaling-metric"}
@@ -213,7 +219,7 @@ def test_concurrency_of_a_multi_model_endpoint_is_unverified(topology: str, metr
 
 
 def test_every_check_has_a_known_id_and_is_documented() -> None:
-    """docs/checks.md names each id of the sources under its level, with cause and fix, and no other."""
+    """docs/checks.md lists exactly the ids of the sources under their levels, each with cause and fix."""
     text = (ROOT / "docs" / "checks.md").read_text()
     errors, _, warnings = text.partition("## Warnings")
     for ids, part in ((check_ids.ERRORS, errors), (check_ids.WARNINGS, warnings)):
@@ -222,7 +228,7 @@ def test_every_check_has_a_known_id_and_is_documented() -> None:
 
 
 def test_every_check_in_the_sources_is_listed() -> None:
-    """A new check cannot be forgotten: its id is read from the code."""
+    """The ids are read from the code, so no new check is missing in the list."""
     sources = "".join(path.read_text() for path in (ROOT / "constructs_lib" / "checks").glob("*.py"))
     # What follows from the day of the synth is told by the stack itself.
     stacks = "".join(path.read_text() for path in (ROOT / "stacks").glob("*.py"))
@@ -241,7 +247,7 @@ def test_every_check_in_the_sources_is_listed() -> None:
     ],
 )
 def test_only_known_warnings_are_accepted_and_only_with_a_reason(entry: dict[str, str], code: str) -> None:
-    """An error, an unknown id or an empty reason is a fault of the catalog."""
+    """Acknowledging an error, an unknown id or without a reason is a fault of the catalog."""
     data = make_catalog().model_dump(by_alias=True, exclude_none=True)
     with pytest.raises(ValidationError) as caught:
         Catalog.model_validate(data | {"acknowledge": entry})

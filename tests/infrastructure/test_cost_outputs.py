@@ -1,4 +1,4 @@
-"""What the stack costs stands in its outputs, where `cdk diff` shows it."""
+"""The stack's outputs contain its costs, so `cdk diff` shows a change of costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def costs_of(template: dict[str, Any]) -> dict[str, str]:
 
 
 def test_product_states_what_it_costs(product: dict[str, Any]) -> None:
-    """Price per hour, per month of 730 hours and per million items, as the measurements have them."""
+    """The outputs of the default stack have the prices per hour, per month and per million items."""
     assert costs_of(product) == {
         "CostPerHourUsd": "1.408",
         "CostPerMonthUsd": "1027.84",
@@ -28,26 +28,26 @@ def test_product_states_what_it_costs(product: dict[str, Any]) -> None:
 
 
 def test_each_cost_says_where_it_is_from(product: dict[str, Any]) -> None:
-    """Date and source of the price, and of the measured rate, stand beside the figure."""
+    """Each cost output names date and source of the price and of the measured rate."""
     described = {name: product["Outputs"][name]["Description"] for name in costs_of(product)}
     assert all("AWS Pricing API, 2026-08-07" in text for text in described.values())
     assert "104 items/s, measured 2026-08" in described["CostPerMillionUsd"]
 
 
 def test_more_instances_cost_more() -> None:
-    """Three instances cost three times as much an hour."""
+    """Three instances cost three times as much per hour as one."""
     template = template_of(make_stack(make_catalog(endpoint={"initial_instance_count": 3})))
     assert costs_of(template)["CostPerHourUsd"] == "4.224"
     assert costs_of(template)["CostPerMonthUsd"] == "3083.52"
 
 
 def test_other_models_have_no_measured_rate() -> None:
-    """A rate is not claimed for models that it was not measured with."""
+    """A catalog with other models than the measured ones has no measured rate."""
     assert costs_of(template_of(make_stack(make_catalog())))["CostPerMillionUsd"] == "unknown"
 
 
 def test_unknown_price_is_unknown_and_not_zero() -> None:
-    """A type or a region without a known price says so in every cost."""
+    """Each cost output says "unknown" for a type or region without a price."""
     other_type = template_of(make_stack(make_catalog(endpoint={"instance_type": "ml.g9.xlarge"})))
     other_region = template_of(make_stack(make_catalog(), region="eu-central-1"))
     assert set(costs_of(other_type).values()) == {"unknown"}
@@ -55,7 +55,7 @@ def test_unknown_price_is_unknown_and_not_zero() -> None:
 
 
 def test_changed_instance_type_shows_in_the_costs_alone() -> None:
-    """A review of ml.g5.xlarge to ml.g6.12xlarge sees both amounts."""
+    """The outputs of ml.g5.xlarge and of ml.g6.12xlarge differ in the costs only."""
     before = costs_of(template_of(make_stack(make_catalog())))
     after = costs_of(template_of(make_stack(make_catalog(endpoint={"instance_type": "ml.g6.12xlarge"}))))
     assert (before["CostPerHourUsd"], after["CostPerHourUsd"]) == ("1.408", "5.752")
@@ -68,7 +68,7 @@ def test_no_budget_unless_the_catalog_asks(product: dict[str, Any]) -> None:
 
 
 def test_budget_counts_the_stacks_tags_and_mails(tmp_path: Path) -> None:
-    """The budget is over what carries the catalog's tags, and tells before and at the limit."""
+    """The budget counts resources with the catalog's tags, and mails before and at its limit."""
     # GIVEN
     path = tmp_path / "catalog.yaml"
     path.write_text(
@@ -93,7 +93,7 @@ def test_budget_counts_the_stacks_tags_and_mails(tmp_path: Path) -> None:
 
 
 def test_budget_without_tags_counts_the_service() -> None:
-    """Without tags there is nothing to tell this stack's spend by, so all of SageMaker counts."""
+    """A budget without cost allocation tags counts all of SageMaker, because this stack's part is not known."""
     catalog = make_catalog(tags={}).model_copy(update={"budget": Budget(monthly_usd=10.0, email="a@example.com")})
     _, budget = only(template_of(make_stack(catalog)), "AWS::Budgets::Budget")
     assert budget["Properties"]["Budget"]["CostFilters"] == {"Service": ["Amazon SageMaker"]}

@@ -1,4 +1,4 @@
-"""The stack of design 02: archives as assets, a role that reads these alone, and what is refused."""
+"""The stack of the CPU and ONNX design: archives as assets, a role that reads only these, and its checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_catalog(
 
 
 def pretend_exported(catalog: Catalog, folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Archives with notes as export-onnx writes them; a synth reads no more of them than their checksums."""
+    """Write archives with the notes of `cohost export-onnx`; a synth reads only their checksums."""
     for name, content in contents.items():
         archive_file(folder, name).write_bytes(content)
         note = {
@@ -68,7 +68,7 @@ def exported(tmp_path: Path) -> Catalog:
 
 
 def test_archives_are_named_by_their_checksums(exported: Catalog) -> None:
-    """A key is the SHA-256 of what lies there, and callers' TargetModels are those keys."""
+    """The S3 key of an archive is its SHA-256, and TargetModels are these keys."""
     template = template_of(make_stack(exported))
     models = json.loads(template["Outputs"]["Models"]["Value"])
     assert models == {
@@ -83,7 +83,7 @@ def test_archives_are_named_by_their_checksums(exported: Catalog) -> None:
 
 
 def test_uploads_go_from_this_machine_to_those_keys(exported: Catalog) -> None:
-    """The asset manifest says what `cdk deploy` uploads where; no function is in the stack that could."""
+    """The asset manifest names the uploads of `cdk deploy`, so the stack needs no function for them."""
     assembly = template_assembly(exported)
     files = json.loads(Path(assembly.directory, f"{STACK_ID}.assets.json").read_text())["files"]
     keys = {}
@@ -105,7 +105,7 @@ def template_assembly(catalog: Catalog) -> Any:
 
 
 def test_role_reads_the_archives_and_nothing_else(exported: Catalog) -> None:
-    """The bootstrap bucket holds code of other stacks, which this endpoint must not see."""
+    """The role reads only the archives in the bootstrap bucket, which has code of other stacks too."""
     template = template_of(make_stack(exported))
     (role_id,) = resources(template, "AWS::IAM::Role")
     found = statements(template, role_id)
@@ -117,7 +117,7 @@ def test_role_reads_the_archives_and_nothing_else(exported: Catalog) -> None:
 
 
 def test_changed_model_leaves_model_and_endpoint_alone(exported: Catalog, tmp_path: Path) -> None:
-    """SageMaker loads the new archive by its new name; nothing is replaced."""
+    """A changed model gets an archive with a new name, and no resource is replaced."""
     before = template_of(make_stack(exported))["Resources"]
     pretend_exported(exported, tmp_path, {"nli": b"three"})
     after = template_of(make_stack(exported))["Resources"]
@@ -126,14 +126,14 @@ def test_changed_model_leaves_model_and_endpoint_alone(exported: Catalog, tmp_pa
 
 
 def test_model_that_is_not_exported_stops(exported: Catalog, tmp_path: Path) -> None:
-    """Nothing is synthesised without the archive, and the message is the command to run."""
+    """A synth without the ONNX archive fails with an error that has the command to run."""
     note_file(tmp_path, "mini").unlink()
     with refused("export-missing", kind=OnnxError):
         make_stack(exported)
 
 
 def test_own_name_type_and_count_are_taken(tmp_path: Path) -> None:
-    """The design's settings are its endpoint's; the catalog's own endpoint is another stack's."""
+    """The design has its own endpoint name, instance type and count."""
     catalog = make_catalog(tmp_path, name="cheap", instance_type="ml.c7i.xlarge", initial_instance_count=2)
     pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
     template = template_of(make_stack(catalog))
@@ -152,7 +152,7 @@ def test_own_name_type_and_count_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_images_that_do_not_fit_are_told(tmp_path: Path, image: str, fault: str) -> None:
-    """An image without the engine loads no archive; one for GPUs is paid for in its size."""
+    """An image without the ONNX engine, and an image for GPUs, are reported."""
     catalog = make_catalog(tmp_path, image=image)
     pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
     stack = make_stack(catalog)
@@ -166,7 +166,7 @@ def test_volumes_have_the_endpoint_s_key_where_the_type_takes_one(
     instance_type: str,
     encrypted: bool,  # noqa: FBT001
 ) -> None:
-    """The key is of the catalog's own endpoint; a design on disks of its own goes without and is not refused for it."""
+    """The design's volumes have the catalog's KMS key if the instance type has volumes to encrypt."""
     key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     catalog = make_catalog(tmp_path, endpoint={"kms_key": key}, instance_type=instance_type)
     pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})

@@ -1,4 +1,4 @@
-"""Captured calls: a bucket of their own, a right to write there, and nothing unless the catalog asks."""
+"""Captured calls: their bucket, the right to write there, and no capture by default."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def capture_bucket(template: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def test_nothing_is_kept_unless_the_catalog_asks(product: dict[str, Any]) -> None:
-    """No capture, and one bucket only."""
+    """A catalog without `data_capture` has no capture and only one bucket."""
     assert "DataCaptureConfig" not in only(product, "AWS::SageMaker::EndpointConfig")[1]["Properties"]
     assert len(resources(product, "AWS::S3::Bucket")) == 1
 
 
 def test_share_of_calls_and_answers_goes_to_its_own_bucket() -> None:
-    """Both directions as JSON, sampled; the bucket is private, answers over TLS, expires records and stays."""
+    """Sampled calls and answers go as JSON to a private bucket that requires TLS, expires records and is retained."""
     template = synthesised(sampling_percentage=5, expire_days=7)
     config = config_of(template)
     assert (config["EnableCapture"], config["InitialSamplingPercentage"]) == (True, 5)
@@ -54,7 +54,7 @@ def test_share_of_calls_and_answers_goes_to_its_own_bucket() -> None:
 
 
 def test_role_may_write_below_the_prefix_alone() -> None:
-    """One action on one prefix; with a key, two more on that key."""
+    """The role gets one action on one prefix for data capture, and with a KMS key two actions on that key."""
     template = synthesised(sampling_percentage=5, prefix="records/", kms_key=KEY)
     bucket, _ = capture_bucket(template)
     role = only(template, "AWS::SageMaker::Model")[1]["Properties"]["ExecutionRoleArn"]["Fn::GetAtt"][0]
@@ -71,6 +71,6 @@ def test_role_may_write_below_the_prefix_alone() -> None:
     [{}, {"sampling_percentage": 0}, {"sampling_percentage": 101}, {"sampling_percentage": 5, "prefix": "/x"}],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
-    """A share has to be stated, and a prefix is one."""
+    """Data capture without a valid share, or with a wrong prefix, is rejected."""
     with pytest.raises(ValidationError):
         DataCapture.model_validate(settings)

@@ -1,4 +1,4 @@
-"""All catalogs of model_configs, as a user would deploy them: linted, checked and priced.
+"""All catalogs of model_configs are linted, checked and priced as for a deploy.
 
 `make examples` synthesises each of them, `make test` the product's own.
 """
@@ -51,7 +51,7 @@ REGION = "us-east-1"
 
 
 def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
-    """The catalog with archives of its CPU design; a synth reads no more of them than their checksums."""
+    """Return the catalog with archives of its CPU design, of which a synth reads only the checksums."""
     if catalog.designs is None or catalog.designs.cpu_onnx is None:
         return catalog
     onnx = cpu_design(catalog).model_copy(update={"archives": str(folder)})
@@ -72,14 +72,14 @@ def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
     ],
 )
 def catalog_file(request: pytest.FixtureRequest) -> Path:
-    """The file of one catalog after another."""
+    """Return the file of one catalog after another."""
     file: Path = request.param
     return file
 
 
 @pytest.fixture(scope="module")
 def example(catalog_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Catalog, Path, list[str]]:
-    """A catalog, the folder that its application is written to, and what the synth warned of."""
+    """Return a catalog, its application's output folder, and the warnings of the synth."""
     loaded = load_catalog(catalog_file)
     ready = ready_to_deploy(loaded.catalog, tmp_path_factory.mktemp("onnx"))
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path_factory.mktemp("assembly")))
@@ -90,25 +90,25 @@ def example(catalog_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 def app_folder(assembly: Any) -> Path:
-    """Where an assembly lies."""
+    """Return the folder of a cloud assembly."""
     return type(ROOT)(assembly.directory)
 
 
 def templates(folder: Path) -> dict[str, Any]:
-    """Each stack's template."""
+    """Return the template of each stack by its name."""
     files = folder.glob("*.template.json")
     return {file.name.removesuffix(".template.json"): json.loads(file.read_text()) for file in files}
 
 
 def test_an_example_passes_every_check(example: tuple[Catalog, Path, list[str]]) -> None:
-    """No finding of cdk-nag, and nothing that our own checks doubt, but for prices that nobody published."""
+    """Each example passes cdk-nag and the project's checks, except for prices that AWS does not publish."""
     _, folder, told = example
     assert json.loads((folder / "validation-report.json").read_text())["pluginReports"] == []
     assert [message for message in told if "price-unknown" not in message] == []
 
 
 def test_an_example_passes_the_linter(example: tuple[Catalog, Path, list[str]]) -> None:
-    """cfn-lint has neither errors nor warnings for any of its stacks."""
+    """The stacks of each example have neither errors nor warnings of cfn-lint."""
     _, folder, _ = example
     files = sorted(folder.glob("*.template.json"))
     assert files
@@ -117,7 +117,7 @@ def test_an_example_passes_the_linter(example: tuple[Catalog, Path, list[str]]) 
 
 
 def test_an_example_is_priced(example: tuple[Catalog, Path, list[str]]) -> None:
-    """The stack says what an hour costs, and `cohost cost` the same; an unknown price is said to be unknown."""
+    """The stack of each example and `cohost cost` state the same price per hour, or "unknown"."""
     catalog, folder, _ = example
     per_hour = {
         stack: template["Outputs"]["CostPerHourUsd"]["Value"]
@@ -133,7 +133,7 @@ def test_an_example_is_priced(example: tuple[Catalog, Path, list[str]]) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_model_of_an_example_is_pinned_and_planned(path: Path) -> None:
-    """A revision of 40 digits, and a profile that was made of it; only this machine's own hub has no revisions."""
+    """Each model of an example has a revision and its profile, except models of this machine's hub."""
     catalog = load_catalog(path).catalog
     profiles = load_profiles(profiles_path(path))
     for name, entry in catalog.models.items():
@@ -144,7 +144,7 @@ def test_every_model_of_an_example_is_pinned_and_planned(path: Path) -> None:
 
 
 def test_a_model_has_one_revision_and_one_profile_in_all_examples() -> None:
-    """Two catalogs that disagree on a model are a slip."""
+    """All examples with the same model agree on its revision and its profile."""
     known: dict[str, Any] = {}
     for path in (*EXAMPLES, PRODUCT):
         for model_id, profile in load_profiles(profiles_path(path)).items():
@@ -153,14 +153,14 @@ def test_a_model_has_one_revision_and_one_profile_in_all_examples() -> None:
 
 
 def test_every_example_is_listed_in_the_documents() -> None:
-    """A reader finds each, with a sentence on what it is for."""
+    """docs/examples.md has a sentence about each example."""
     text = (ROOT / "docs/examples.md").read_text()
     for path in EXAMPLES:
         assert re.search(rf"^\| \[`{re.escape(path.name)}`\]\(.*\) \| .+ \|$", text, re.MULTILINE), path.name
 
 
 def test_a_clean_up_knows_the_stacks_and_all_that_is_in_them(example: tuple[Catalog, Path, list[str]]) -> None:
-    """`cohost cleanup` finds our stacks by their description, and can look for each type that they are made of."""
+    """`cohost cleanup` recognises the stacks of each example and knows all of their resource types."""
     _, folder, _ = example
     for name, template in templates(folder).items():
         assert template["Description"].startswith(DESCRIPTION), name
@@ -169,7 +169,7 @@ def test_a_clean_up_knows_the_stacks_and_all_that_is_in_them(example: tuple[Cata
 
 
 def test_a_deployed_stack_updates_in_place(catalog_file: Path, example: tuple[Catalog, Path, list[str]]) -> None:
-    """A stack of the recorded state keeps all ids, types and names; a newer resource is listed with its reason."""
+    """Each stack keeps the recorded logical ids, types and names; new resources are listed with a reason."""
     recorded = read_recorded()
     now = templates(example[1])
     for stack, then in recorded.stacks.get(catalog_file.stem, {}).items():
@@ -179,7 +179,7 @@ def test_a_deployed_stack_updates_in_place(catalog_file: Path, example: tuple[Ca
 
 
 def test_every_recorded_catalog_is_still_shipped() -> None:
-    """A catalog that is renamed would otherwise no longer be compared."""
+    """Each recorded catalog exists, so a renamed catalog is not left out of the comparison."""
     assert read_recorded().stacks.keys() <= {path.stem for path in (PRODUCT, *OTHERS, *EXAMPLES)}
 
 
@@ -194,14 +194,14 @@ def test_every_recorded_catalog_is_still_shipped() -> None:
     ],
 )
 def test_a_resource_that_would_be_replaced_is_found(now: dict[str, Any], change: str) -> None:
-    """The comparison sees a missing and a renamed id, another type, another name, and a name that is left out."""
+    """The comparison finds a missing or renamed id, another type, and a changed or missing name."""
     then = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a"}}}
     found = replacements(then, identities({"Resources": now}, {"AWS::S3::Bucket": ["BucketName"]}))
     assert found["Bucket"].endswith(change)
 
 
 def test_other_properties_may_change() -> None:
-    """An update in place is what everything but ids, types and names goes through."""
+    """The comparison allows changes of other properties than ids, types and names."""
     now = {
         "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a", "Tags": []}},
         "New": {"Type": "A::B::C"},

@@ -1,4 +1,4 @@
-"""What the container's role may do, and that nothing starts before it may."""
+"""The rights of the container's role, and the resources that wait until the role has them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rights_of(template: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def test_role_may_do_these_things_and_no_more(product: dict[str, Any]) -> None:
-    """Reading archives, pulling the image, writing logs and metrics; no wildcard in an action."""
+    """The role may read archives, pull the image and write logs and metrics, without a wildcard action."""
     assert set(rights_of(product)) == {
         "cloudwatch:PutMetricData",
         "ecr:BatchCheckLayerAvailability",
@@ -40,7 +40,7 @@ def test_role_may_do_these_things_and_no_more(product: dict[str, Any]) -> None:
 
 
 def test_role_reads_its_prefix_only(product: dict[str, Any]) -> None:
-    """Objects below the prefix, and listing of the keys there."""
+    """The role may read objects below its prefix and list keys there."""
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     arn = {"Fn::GetAtt": [bucket_id, "Arn"]}
     rights = rights_of(product)
@@ -57,14 +57,14 @@ def test_role_pulls_the_one_repository_of_its_region() -> None:
 
 
 def test_role_pulls_ones_own_image_where_the_catalog_names_it() -> None:
-    """An override moves the right to pull with it."""
+    """The role may pull the catalog's own image instead of the AWS image."""
     uri = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/lmi:1"
     rights = rights_of(template_of(make_stack(make_catalog(endpoint={"image_uri": uri}))))
     assert rights["ecr:BatchGetImage"] == ("arn:aws:ecr:us-east-1:123456789012:repository/team/lmi", None)
 
 
 def test_role_writes_the_endpoints_log_only(product: dict[str, Any]) -> None:
-    """Logs of other endpoints are out of reach."""
+    """The role may write logs of its endpoint only."""
     [group_id] = [
         name
         for name, group in resources(product, "AWS::Logs::LogGroup").items()
@@ -74,7 +74,7 @@ def test_role_writes_the_endpoints_log_only(product: dict[str, Any]) -> None:
 
 
 def test_metrics_are_limited_by_namespace(product: dict[str, Any]) -> None:
-    """PutMetricData takes no resource, so a condition keeps it to SageMaker's namespaces."""
+    """The role may put metrics only into SageMaker's namespaces."""
     assert rights_of(product)["cloudwatch:PutMetricData"] == (
         "*",
         {"StringLike": {"cloudwatch:namespace": ["AWS/SageMaker", "/aws/sagemaker/*"]}},
@@ -82,13 +82,13 @@ def test_metrics_are_limited_by_namespace(product: dict[str, Any]) -> None:
 
 
 def test_only_sagemaker_takes_the_role(product: dict[str, Any]) -> None:
-    """The trust policy names one service."""
+    """The trust policy of the role names only SageMaker."""
     [statement] = product["Resources"][role_of(product)]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"] == {"Service": "sagemaker.amazonaws.com"}
 
 
 def test_model_and_endpoint_wait_for_the_policy(product: dict[str, Any]) -> None:
-    """The first deploy does not fail for rights that come a moment later."""
+    """Model and endpoint are created after the policy of the role."""
     policies = [
         name
         for name, policy in resources(product, "AWS::IAM::Policy").items()

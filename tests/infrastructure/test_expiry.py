@@ -1,4 +1,4 @@
-"""The end of an endpoint's life: schedules, their rights, and what stays the same from synth to synth."""
+"""The expiry of an endpoint: schedules, their rights, and their independence of the time of the synth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def synthesised(expires: str, **endpoint: str) -> dict[str, Any]:
 
 
 def schedules(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schedules' properties by what they call."""
+    """Return the schedules' properties by the call that they make."""
     found = [one["Properties"] for one in resources(template, SCHEDULE).values()]
     return {
         one["Target"]["Arn"].rpartition(":")[2] if isinstance(one["Target"]["Arn"], str) else "topic": one
@@ -52,13 +52,13 @@ def allowed(template: dict[str, Any]) -> set[str]:
 
 
 def test_no_end_unless_the_catalog_states_one(product: dict[str, Any]) -> None:
-    """Without `expires` there is no schedule, and no output that promises one."""
+    """A catalog without `expires` has no schedule and no output about an expiry."""
     assert resources(product, SCHEDULE) == {}
     assert "EndOfLife" not in product["Outputs"]
 
 
 def test_moment_stands_in_the_template_as_it_is() -> None:
-    """A day and a moment need nothing at deploy time, and show in a diff."""
+    """A date or a moment is in the template unchanged, without a custom resource."""
     day, moment = synthesised("2026-12-31"), synthesised("2026-12-31T18:00+09:00")
     assert {one["ScheduleExpression"] for one in schedules(day).values()} == {"at(2027-01-01T00:00:00)"}
     assert {one["ScheduleExpression"] for one in schedules(moment).values()} == {"at(2026-12-31T09:00:00)"}
@@ -67,7 +67,7 @@ def test_moment_stands_in_the_template_as_it_is() -> None:
 
 
 def test_length_is_counted_by_who_deploys() -> None:
-    """The template holds the length and no moment, so a second synth is the same and moves nothing."""
+    """The template has the duration and no moment, so a second synth gives the same template."""
     template = synthesised("8h")
     moment_id, moment = only(template, "Custom::LmiEndOfLife")
     assert (moment["Properties"]["Expires"], moment["Properties"]["Minutes"]) == ("8h", 480)
@@ -77,7 +77,7 @@ def test_length_is_counted_by_who_deploys() -> None:
 
 
 def test_end_deletes_the_endpoint_and_nothing_else() -> None:
-    """One call, which is tried again for a day while the endpoint is being updated; the other one is the notice."""
+    """The expiry makes one call, retried for a day while the endpoint is being updated, and sends one notice."""
     template = synthesised("2026-12-31")
     found = schedules(template)
     assert set(found) == {"deleteEndpoint", "topic"}
@@ -92,7 +92,7 @@ def test_end_deletes_the_endpoint_and_nothing_else() -> None:
 
 
 def test_role_may_end_this_endpoint_and_tell_this_topic() -> None:
-    """Least rights: two actions, each on the one resource, for schedules of this stack's group alone."""
+    """The schedules' role has two actions, each on one resource, for schedules of this stack's group only."""
     template = synthesised("2026-12-31")
     topic, _ = only(template, "AWS::SNS::Topic")
     endpoint, _ = only(template, "AWS::SageMaker::Endpoint")
@@ -111,7 +111,7 @@ def test_role_may_end_this_endpoint_and_tell_this_topic() -> None:
 
 
 def test_an_end_that_fails_sets_off_an_alarm() -> None:
-    """Scheduler may drop the call of an endpoint that is being updated; the notice is sent all the same."""
+    """A failed call of the expiry sets off an alarm, and the notice is sent anyway."""
     template = synthesised("2026-12-31")
     topic, _ = only(template, "AWS::SNS::Topic")
     group, _ = only(template, "AWS::Scheduler::ScheduleGroup")
@@ -128,7 +128,7 @@ def test_an_end_that_fails_sets_off_an_alarm() -> None:
 
 
 def test_topic_with_a_key_can_be_told_too() -> None:
-    """Publishing to an encrypted topic needs its key, and no more of KMS."""
+    """The schedules' role may use the key of an encrypted topic, and nothing else of KMS."""
     key = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
     stated = with_end("2026-12-31").model_dump(by_alias=True, exclude_unset=True)
     template = template_of(make_stack(Catalog.model_validate({**stated, "monitoring": {"kms_key": key}})))
@@ -138,14 +138,14 @@ def test_topic_with_a_key_can_be_told_too() -> None:
 
 
 def test_schedules_come_after_what_they_end() -> None:
-    """They are made last and go first, so that none ever names what is not there."""
+    """Schedules are created after their endpoint and deleted before it, so none names a missing endpoint."""
     template = synthesised("2026-12-31")
     endpoint, _ = only(template, "AWS::SageMaker::Endpoint")
     assert all(waits_for(template, name, endpoint) for name in resources(template, SCHEDULE))
 
 
 def test_scale_to_zero_loses_its_copies_and_keeps_its_parts() -> None:
-    """Bounds first and scaling suspended, so that nothing brings a copy back; then the copies; nothing is deleted."""
+    """The expiry of scale-to-zero suspends scaling, sets bounds and copies to 0, and deletes nothing."""
     template = synthesised("2026-12-31", **SCALE_TO_ZERO)
     found = schedules(template)
     assert set(found) == {"registerScalableTarget", "updateInferenceComponentRuntimeConfig", "topic"}
@@ -171,7 +171,7 @@ def test_scale_to_zero_loses_its_copies_and_keeps_its_parts() -> None:
 
 
 def test_target_of_scaling_is_limited_to_components() -> None:
-    """The service makes up a target's id, so conditions say which targets may be changed."""
+    """Conditions limit the right to change scalable targets to components, because the target's id is generated."""
     template = synthesised("2026-12-31", **SCALE_TO_ZERO)
     (register,) = [
         one
@@ -185,7 +185,7 @@ def test_target_of_scaling_is_limited_to_components() -> None:
 
 
 def test_command_finds_everything_in_one_output() -> None:
-    """Group, schedules with their seconds after the end, configuration and bounds."""
+    """One output has the group, the schedules with their delays, the endpoint config and the bounds."""
     text = synthesised("8h", **SCALE_TO_ZERO)["Outputs"]["EndOfLife"]["Value"]["Fn::Join"][1]
     facts = json.loads("".join(one if isinstance(one, str) else "TOKEN" for one in text))
     assert facts == {
@@ -200,7 +200,7 @@ def test_command_finds_everything_in_one_output() -> None:
 
 @pytest.mark.parametrize(("expires", "errors"), [("2020-01-01", 1), ("2026-12-31", 0), ("8h", 0)])
 def test_moment_that_is_past_stops_the_deploy(expires: str, errors: int) -> None:
-    """Nothing would end such an endpoint; the tests' clock says 2026-11-30."""
+    """An expiry in the past fails the deploy, because no schedule would end the endpoint."""
     stack = make_stack(with_end(expires))
     texts = [one.data for one in stack.node.metadata if one.type == "aws:cdk:error"]
     assert len([text for text in texts if "lmi-cohost:expires-past" in str(text)]) == errors

@@ -1,4 +1,4 @@
-"""Which settings do not go together, and how that is told."""
+"""The checks between settings of the catalog that do not fit together, and their messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEURON = "djl-inference:0.30.0-neuronx-sdk2.20.1"
 
 
 def found(**endpoint: Any) -> list[Misfit]:
-    """The misfits of an endpoint in us-east-1 with these keys."""
+    """Return the misfits of an endpoint in us-east-1 with these keys."""
     settings = make_catalog(endpoint=endpoint).endpoint
     uri = parse_image_uri(settings.image_uri) if settings.image_uri else locate_image(settings.image, "us-east-1")
     return misfits(settings, parse_image(settings.image), uri, "us-east-1")
@@ -41,7 +41,7 @@ def told(**endpoint: Any) -> set[tuple[str, str]]:
     ],
 )
 def test_fitting_settings_raise_nothing(endpoint: dict[str, Any]) -> None:
-    """What goes together is not remarked upon."""
+    """Settings that fit together cause neither an error nor a warning."""
     assert told(**endpoint) == set()
 
 
@@ -65,12 +65,12 @@ def test_fitting_settings_raise_nothing(endpoint: dict[str, Any]) -> None:
     ],
 )
 def test_misfits_are_found(endpoint: dict[str, Any], misfit: tuple[str, str]) -> None:
-    """Each pair that cannot or may not work is told: errors stop the deploy, warnings do not."""
+    """Each pair of settings that cannot work is an error, and each pair that may not work is a warning."""
     assert misfit in told(**endpoint)
 
 
 def test_every_message_names_field_and_way_out() -> None:
-    """A message is one line: field, value, what is allowed, and the change to make."""
+    """Each message is one line with the field, the value, the allowed values and the fix."""
     cases: list[dict[str, Any]] = [
         {"image": VLLM},
         {"image": NEURON},
@@ -90,5 +90,5 @@ def test_every_message_names_field_and_way_out() -> None:
 
 
 def test_unknown_instance_type_is_no_error() -> None:
-    """AWS has types that this version has not heard of; they are let through."""
+    """An instance type that is in no table is accepted, because AWS may have newer types."""
     assert {level for level, _ in told(instance_type="ml.g9.xlarge")} == {"warning"}

@@ -1,4 +1,4 @@
-"""What must be true of a catalog so that one container can hold and start all of its models."""
+"""The checks of a catalog whose models are all served by one container."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def found(*, endpoint: dict[str, Any] | None = None, models: dict[str, Any] | No
 
 
 def of_four_workers() -> dict[str, Any]:
-    """Three models that fit one by one on a T4, and not all at once."""
+    """Return three models that fit a T4 one by one, but not all at once."""
     return {name: entry | {"gpu": {"minWorkers": 1, "maxWorkers": 4}} for name, entry in THREE.items()}
 
 
@@ -48,7 +48,7 @@ def test_three_encoders_on_one_gpu_raise_nothing() -> None:
 
 
 def test_models_that_do_not_fit_at_once_are_an_error() -> None:
-    """A multi-model endpoint would unload one for another; here the server would not start at all."""
+    """Models that do not fit together are an error, because the server would not start."""
     misfits = found(models=of_four_workers(), endpoint={"instance_type": "ml.g4dn.xlarge"})
 
     assert [(misfit.level, misfit.name) for misfit in misfits] == [("error", "startup-memory")] * 2
@@ -57,7 +57,7 @@ def test_models_that_do_not_fit_at_once_are_an_error() -> None:
 
 
 def test_stated_memory_counts_beside_the_other_models() -> None:
-    """The server asks for it when the others may be loaded already, so what fits alone may not fit at start-up."""
+    """A stated required_memory_mb must fit beside the other models, which may be loaded before."""
     models = THREE | {"c": MINILM | {"required_memory_mb": 1024, "gpu": {"required_memory_mb": 20_000}}}
 
     [misfit] = found(models=models)
@@ -69,7 +69,7 @@ def test_stated_memory_counts_beside_the_other_models() -> None:
 
 
 def test_stated_memory_counts_on_the_host_too() -> None:
-    """required_memory_mb is asked of both memories; the host's is the smaller here."""
+    """A stated required_memory_mb must be free on the GPU and on the host."""
     models = THREE | {"c": MINILM | {"required_memory_mb": 12_000, "gpu": {"required_memory_mb": 1024}}}
 
     [misfit] = found(models=models)
@@ -78,7 +78,7 @@ def test_stated_memory_counts_on_the_host_too() -> None:
 
 
 def test_reserved_memory_is_held_back_from_what_is_free() -> None:
-    """A model loads only if so much stays free after it."""
+    """reserved_memory_mb must stay free after the load of a model."""
     keys = {"required_memory_mb": 1024, "reserved_memory_mb": 8_192, "gpu": {"required_memory_mb": 12_000}}
 
     assert [misfit.name for misfit in found(models=THREE | {"c": MINILM | keys})] == ["startup-memory"]
@@ -86,7 +86,7 @@ def test_reserved_memory_is_held_back_from_what_is_free() -> None:
 
 
 def test_model_on_several_gpus_is_an_error() -> None:
-    """A copy of the component has one GPU."""
+    """A model on several GPUs is an error, because a copy of the component has one GPU."""
     [misfit] = [one for one in found(models={"a": XLMR | {"tensor_parallel_degree": 2}}) if one.level == "error"]
 
     assert misfit.name == "component-accelerators"
@@ -103,7 +103,7 @@ def test_model_on_several_gpus_is_an_error() -> None:
     ],
 )
 def test_variable_that_changes_the_start_up_is_an_error(variable: str, value: str) -> None:
-    """What a deploy publishes is what the container loads, and before it says that it is ready."""
+    """A variable is rejected that would keep the container from loading all published models before it is ready."""
     [misfit] = found(endpoint={"environment": {variable: value}})
 
     assert (misfit.level, misfit.name) == ("error", "startup-environment")
@@ -112,14 +112,14 @@ def test_variable_that_changes_the_start_up_is_an_error(variable: str, value: st
 
 
 def test_start_up_settings_may_be_stated_as_they_are() -> None:
-    """Saying what is so anyway is no fault."""
+    """A start-up variable with the value that it has anyway is accepted."""
     environment = {"SERVING_LOAD_MODELS": "ALL", "SERVING_WAIT_MODEL_LOADING": "True", "OMP_NUM_THREADS": "1"}
 
     assert found(endpoint={"environment": environment}) == []
 
 
 def test_archive_that_could_not_start_is_an_error_at_synth() -> None:
-    """The same checks as those of the function that publishes, before anything is deployed."""
+    """Synth applies the checks of the publishing function, before a resource is deployed."""
     models = THREE | {"c": MINILM | {"properties": {"option.load_in_8bit": "maybe"}}}
 
     [misfit] = found(models=models)
@@ -130,7 +130,7 @@ def test_archive_that_could_not_start_is_an_error_at_synth() -> None:
 
 
 def test_same_settings_are_no_error_on_a_multi_model_endpoint() -> None:
-    """There a model that fails harms itself alone."""
+    """On a multi-model endpoint the settings are accepted, because a model that fails there harms no other."""
     catalog = make_catalog(
         endpoint={"environment": {"SERVING_WAIT_MODEL_LOADING": "false"}},
         models=THREE | {"c": MINILM | {"tensor_parallel_degree": 2, "properties": {"option.load_in_8bit": "maybe"}}},
@@ -142,7 +142,7 @@ def test_same_settings_are_no_error_on_a_multi_model_endpoint() -> None:
 
 @pytest.mark.parametrize(("topology", "names"), [("multi-model", ["instance-multi-model"]), ("scale-to-zero", [])])
 def test_table_of_multi_model_types_is_for_multi_model_endpoints_only(topology: str, names: list[str]) -> None:
-    """A component runs on any GPU type; ml.g6 is not among those documented for multi-model endpoints."""
+    """ml.g6 is accepted for a component, and gives a warning for a multi-model endpoint."""
     endpoint = make_catalog(endpoint={"topology": topology, "instance_type": "ml.g6.xlarge"}).endpoint
 
     of_type = misfits(endpoint, parse_image(endpoint.image), parse_image_uri(IMAGE_URI), "us-east-1")
@@ -152,7 +152,7 @@ def test_table_of_multi_model_types_is_for_multi_model_endpoints_only(topology: 
 
 @pytest.mark.parametrize("name", ["examples/scale-to-zero", "offline-scale-to-zero"])
 def test_shipped_catalogs_that_scale_to_zero_raise_nothing(name: str) -> None:
-    """Each loads, is checked with the profiles of its sister, and needs no more reasons than it states."""
+    """Each scale-to-zero catalog of the project passes the checks with the reasons that it states."""
     path = ROOT / "model_configs" / f"{name}.yaml"
     catalog = load_catalog(path).catalog
     image = parse_image(catalog.endpoint.image)

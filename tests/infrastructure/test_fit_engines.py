@@ -1,4 +1,4 @@
-"""Models that their task or attention does not suit are told before a deploy."""
+"""The checks of models that do not suit their task or attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMBEDDER = {"model_type": "bert", "architectures": ["BertModel"]}
 
 
 def told(config: dict[str, Any] | None, **entry: Any) -> list[tuple[str, str]]:
-    """Level and name of the misfits of one model."""
+    """Return level and name of the misfits of one model."""
     profiles = {} if config is None else {"org/name": Profile(source="a test", elements={"fp32": 1}, config=config)}
     model = {"model_id": "org/name", "task": "text-classification", **entry}
     return [(m.level, m.name) for m in engine_misfits(make_catalog(models={"m": model}), profiles)]
@@ -37,7 +37,7 @@ def told(config: dict[str, Any] | None, **entry: Any) -> list[tuple[str, str]]:
     ],
 )
 def test_what_goes_together_is_not_remarked_upon(config: dict[str, Any] | None, entry: dict[str, Any]) -> None:
-    """A model that suits its task, and one of which nothing is known, raise nothing."""
+    """A model that suits its task, and an unknown model, cause no error and no warning."""
     assert told(config, **entry) == []
 
 
@@ -51,11 +51,11 @@ def test_what_goes_together_is_not_remarked_upon(config: dict[str, Any] | None, 
     ],
 )
 def test_what_would_fail_or_mean_nothing_is_an_error(config: dict[str, Any], entry: dict[str, Any], name: str) -> None:
-    """A made-up head, a missing entailment, an attention that transformers refuses."""
+    """A random classification head, a missing entailment label or a rejected attention is an error."""
     assert told(config, **entry) == [("error", name)]
 
 
 def test_an_attention_that_is_not_used_is_a_warning() -> None:
-    """The handler falls back by itself, so the model serves."""
+    """An attention setting that the handler cannot use is a warning, because the handler falls back."""
     entry = {"handler": "batched", "batched": {"attention": "flashdeberta"}}
     assert told(RERANKER, **entry) == [("warning", "attention-unused")]

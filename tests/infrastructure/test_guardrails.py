@@ -1,4 +1,4 @@
-"""Deployment guardrails in the template: what SageMaker is told about the next update."""
+"""Deployment guardrails in the template: SageMaker's settings for the next update."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def config_of(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_no_guardrails_unless_the_catalog_asks(product: dict[str, Any]) -> None:
-    """Without `deployment` SageMaker updates as it does by itself: blue/green, all at once, nothing watched."""
+    """A catalog without `deployment` leaves out DeploymentConfig, so SageMaker updates blue/green and all at once."""
     assert "DeploymentConfig" not in only(product, "AWS::SageMaker::Endpoint")[1]["Properties"]
 
 
 def test_all_at_once_bakes_under_the_stacks_alarms() -> None:
-    """The old instances wait; errors and latency take back, other alarms do not."""
+    """After an all-at-once shift old instances wait, and alarms for errors and latency roll back."""
     template = synthesised(instances=1)
     config = config_of(template)
     assert config["BlueGreenUpdatePolicy"] == {
@@ -41,7 +41,7 @@ def test_all_at_once_bakes_under_the_stacks_alarms() -> None:
 
 
 def test_alarms_are_there_before_the_endpoint_is_updated() -> None:
-    """An update of both first changes the alarms; nothing goes round in a circle."""
+    """The alarms are updated before the endpoint, without a circular dependency."""
     template = synthesised(instances=1)
     endpoint, _ = only(template, "AWS::SageMaker::Endpoint")
     for one in config_of(template)["AutoRollbackConfiguration"]["Alarms"]:
@@ -49,7 +49,7 @@ def test_alarms_are_there_before_the_endpoint_is_updated() -> None:
 
 
 def test_canary_linear_and_rolling() -> None:
-    """Sizes by instances and by share, waits, and the time limit, under SageMaker's names."""
+    """Canary, linear and rolling settings are written with SageMaker's names."""
     canary = synthesised(strategy="canary", canary_size=1, wait_interval_in_seconds=600)
     assert config_of(canary)["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"] == {
         "Type": "CANARY",
@@ -75,7 +75,7 @@ def test_canary_linear_and_rolling() -> None:
 
 
 def test_other_alarms_or_none_can_take_back() -> None:
-    """Names stand as they are; `false` leaves only instances that do not come up."""
+    """Own alarms are used by name; with `false` only failed instances cause a rollback."""
     named = config_of(synthesised(rollback_alarms=["errors-of-the-frontend"]))
     assert named["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors-of-the-frontend"}]}
     assert "AutoRollbackConfiguration" not in config_of(synthesised(rollback_alarms=False))

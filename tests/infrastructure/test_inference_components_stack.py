@@ -1,4 +1,4 @@
-"""The stack of design 03: a component a model, its GPU, its name, and what does not fit."""
+"""The stack of one component per model: GPUs, names, and its checks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def errors_of(stack: Any) -> list[str]:
 
 
 def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
-    """Names are those that callers are routed to; the archive is the model's own."""
+    """Each model is a component with one GPU, its own archive, and the name that callers use."""
     template = template_of(make_stack())
     components = resources(template, "AWS::SageMaker::InferenceComponent").values()
     found = {one["Properties"]["InferenceComponentName"]: one["Properties"] for one in components}
@@ -69,7 +69,7 @@ def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
 
 
 def test_components_are_created_one_after_the_other() -> None:
-    """SageMaker may refuse a component while another one's instances start, so each waits for the one before it."""
+    """Each component waits for the previous one, because SageMaker may reject it while instances start."""
     models = {name: {"model_id": f"org/{name}", **ENTRY} for name in "abc"}
     template = template_of(make_stack(models=models))
     ids = {
@@ -81,7 +81,7 @@ def test_components_are_created_one_after_the_other() -> None:
 
 
 def test_another_name_makes_new_components() -> None:
-    """SageMaker renames no component, so with another name all are other resources; the first name keeps its ids."""
+    """Another endpoint name creates new components, because SageMaker cannot rename them."""
     ids = {
         name: set(resources(template_of(make_stack(name=name)), "AWS::SageMaker::InferenceComponent"))
         for name in (None, "lmi-cohost-components", "other", "third")
@@ -91,7 +91,7 @@ def test_another_name_makes_new_components() -> None:
 
 
 def test_instances_are_managed_and_no_model_is_named() -> None:
-    """Managed scaling is for endpoints made of components alone, and the role comes from the configuration."""
+    """The variant has managed scaling and no model, and the role is in the endpoint config."""
     template = template_of(make_stack(max_instance_count=3))
     _, config = only(template, "AWS::SageMaker::EndpointConfig")
     (variant,) = config["Properties"]["ProductionVariants"]
@@ -103,7 +103,7 @@ def test_instances_are_managed_and_no_model_is_named() -> None:
 
 
 def test_components_wait_for_endpoint_logs_and_rights() -> None:
-    """A component starts containers at once, and goes before its endpoint when the stack goes."""
+    """Components are created after endpoint, log groups and rights, and deleted before the endpoint."""
     template = template_of(make_stack())
     endpoint_id, _ = only(template, "AWS::SageMaker::Endpoint")
     for name in resources(template, "AWS::SageMaker::InferenceComponent"):
@@ -129,18 +129,18 @@ def test_components_wait_for_endpoint_logs_and_rights() -> None:
     ],
 )
 def test_what_never_fits_is_an_error(changed: dict[str, Any], fault: str) -> None:
-    """SageMaker would refuse the name, or wait for a GPU that never comes."""
+    """A component with an invalid name, or for which no GPU is left, is an error."""
     stack = make_stack(**{"name": None, **changed})
     assert [fault in error for error in errors_of(stack)].count(True) == 1, errors_of(stack)
 
 
 def test_what_fits_has_no_error() -> None:
-    """The defaults of the design hold the product's models."""
+    """The default settings of the design fit the models of the default catalog."""
     assert errors_of(make_stack()) == []
 
 
 def test_archives_are_encrypted_with_the_catalog_s_key() -> None:
-    """The bucket has the key, the containers may decrypt with it, and the function that publishes may encrypt too."""
+    """The bucket has the KMS key, with which containers may decrypt and the publishing function may encrypt."""
     template = template_of(make_stack(storage={"kms_key": KEY}))
     _, bucket = only(template, "AWS::S3::Bucket")
     assert KEY in str(bucket["Properties"]["BucketEncryption"])
@@ -155,7 +155,7 @@ def test_archives_are_encrypted_with_the_catalog_s_key() -> None:
 
 @pytest.mark.parametrize(("instance_type", "key"), [("ml.p3.8xlarge", KEY), ("ml.g6.12xlarge", None)])
 def test_volumes_have_the_endpoint_s_key_where_the_type_takes_one(instance_type: str, key: str | None) -> None:
-    """The key is of the catalog's own endpoint; a design on disks of its own goes without and is not refused for it."""
+    """The design's volumes have the catalog's KMS key if the instance type has volumes to encrypt."""
     own = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.m5.xlarge", "kms_key": KEY}
     stack = make_stack(endpoint=own, instance_type=instance_type)
     assert [error for error in errors_of(stack) if "kms" in error] == []

@@ -1,4 +1,4 @@
-"""Keys of the account's own, kept generations and protection, as the catalog asks for them."""
+"""KMS keys of the account, kept generations and termination protection from the catalog."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890
 
 
 def rights_on_key(template: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """The statements on the key of the one role whose logical id starts so."""
+    """Return the statements about the key of the only role whose logical id starts with this text."""
     [role_id] = [name for name in resources(template, "AWS::IAM::Role") if name.startswith(prefix)]
     return [one for one in statements(template, role_id) if one["Resource"] == KEY]
 
 
 def endpoint_of(**fields: Any) -> list[str]:
-    """The ids of the errors that a synth would tell of these endpoint settings."""
+    """Return the ids of the errors of a synth for these endpoint settings."""
     endpoint = make_catalog(endpoint=fields).endpoint
     found = misfits(endpoint, parse_image(endpoint.image), locate_image(endpoint.image, "us-east-1"), "us-east-1")
     return [one.name for one in found if one.level == "error"]
 
 
 def test_bucket_is_encrypted_with_the_catalog_s_key() -> None:
-    """The key stands in the bucket, and S3 asks it once in a while instead of for each object."""
+    """The bucket has the KMS key with a bucket key, so S3 does not call KMS for each object."""
     template = template_of(make_stack(make_catalog(storage={"kms_key": KEY})))
     _, bucket = only(template, "AWS::S3::Bucket")
     [rule] = bucket["Properties"]["BucketEncryption"]["ServerSideEncryptionConfiguration"]
@@ -57,14 +57,14 @@ def test_roles_may_use_the_key_through_s3_alone() -> None:
 
 
 def test_without_a_key_no_role_has_a_right_on_any(product: dict[str, Any]) -> None:
-    """The default asks for nothing of KMS."""
+    """Without a key in the catalog no role has a right on KMS."""
     documents = [policy["Properties"]["PolicyDocument"] for policy in resources(product, "AWS::IAM::Policy").values()]
     assert documents
     assert "kms:" not in str(documents)
 
 
 def test_weights_bucket_has_the_same_key() -> None:
-    """Weights are what the archives point to; they are encrypted as the archives are."""
+    """The bucket of the weights has the KMS key of the archives."""
     catalog = make_catalog(storage={"kms_key": KEY})
     stack = LmiCohostWeightsStack(cdk.App(context=FLAGS, analytics_reporting=False), "Weights", catalog=catalog)
     _, bucket = only(template_of(stack), "AWS::S3::Bucket")
@@ -72,7 +72,7 @@ def test_weights_bucket_has_the_same_key() -> None:
 
 
 def test_volume_key_stands_in_the_endpoint_config() -> None:
-    """A type without disks of its own has one volume, which the key encrypts."""
+    """The KMS key encrypts the volume of a type without local disks."""
     image = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.m5.xlarge"}
     template = template_of(make_stack(make_catalog(endpoint={**image, "kms_key": KEY})))
     _, config = only(template, "AWS::SageMaker::EndpointConfig")
@@ -81,7 +81,7 @@ def test_volume_key_stands_in_the_endpoint_config() -> None:
 
 @pytest.mark.parametrize("instance_type", ["ml.g5.xlarge", "ml.g4dn.xlarge", "ml.g6e.2xlarge", "ml.p4d.24xlarge"])
 def test_volume_key_is_refused_where_it_would_protect_nothing(instance_type: str) -> None:
-    """Models lie on the instance's own disks there, which no key of the account's encrypts."""
+    """A volume key is rejected for a type with local disks, because it cannot encrypt them."""
     assert "instance-kms-key" in endpoint_of(instance_type=instance_type, kms_key=KEY)
     assert "instance-kms-key" not in endpoint_of(instance_type=instance_type)
 
@@ -104,19 +104,19 @@ def test_volume_key_is_refused_where_it_would_protect_nothing(instance_type: str
     ],
 )
 def test_types_with_disks_of_their_own_are_known_by_their_names(instance_type: str, own: bool) -> None:  # noqa: FBT001
-    """AWS's naming says it with a "d", and a few families have such disks without it."""
+    """Types with local disks are known by a "d" in their names, or by their families."""
     assert has_own_disks(instance_type) is own
 
 
 @pytest.mark.parametrize("key", ["alias/mine", "1234abcd-12ab-34cd-56ef-1234567890ab", KEY.replace("key/", "alias/")])
 def test_key_is_named_by_its_arn(key: str) -> None:
-    """Rights are given on ARNs of keys; anything else would deploy and then be refused at the first object."""
+    """A KMS key must be given as an ARN, because rights need one."""
     with pytest.raises(ValidationError, match="kms_key"):
         make_catalog(storage={"kms_key": key})
 
 
 def test_number_of_kept_generations_reaches_the_function(product: dict[str, Any]) -> None:
-    """Two stay by default, and the catalog's own number goes to the function; none is said by nothing."""
+    """The function keeps two generations by default, or the number that the catalog states."""
 
     def kept(**storage: Any) -> object:
         _, store = only(template_of(make_stack(make_catalog(storage=storage))), "Custom::LmiModelStore")
@@ -128,7 +128,7 @@ def test_number_of_kept_generations_reaches_the_function(product: dict[str, Any]
 
 @pytest.mark.parametrize("protected", [True, False])
 def test_stack_is_protected_as_the_catalog_says(protected: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """`cdk deploy` reads this from the assembly and tells CloudFormation."""
+    """The assembly has the catalog's termination protection, which `cdk deploy` passes to CloudFormation."""
     data = make_catalog().model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
     stack = make_stack(Catalog.model_validate({**data, "termination_protection": protected}), outdir=tmp_path)
     assembly = stack.node.root.synth()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The stack as a whole: outputs, tags, and what changes when the catalog does."""
+"""The stack as a whole: outputs, tags, and its changes with the catalog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def outputs_of(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
-    """Everything that a client needs stands in the outputs, under fixed names."""
+    """The outputs have all that a client needs, under fixed names."""
     store_id, _ = only(product, "Custom::LmiModelStore")
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     outputs = outputs_of(product)
@@ -69,7 +69,7 @@ def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
     [("text-classification", {"inputs"}), ("zero-shot-classification", {"inputs", "parameters"})],
 )
 def test_example_call_can_be_pasted(task: str, keys: set[str]) -> None:
-    """The printed call is one shell line with a body that the model's task takes."""
+    """The output ExampleCall is one shell line with a body that the model's task accepts."""
     catalog = make_catalog(models={"nli": {"model_id": "org/nli", "task": task}})
     arguments = shlex.split(outputs_of(template_of(make_stack(catalog)))["ExampleCall"])
     options = dict(zip(arguments[3::2], arguments[4::2], strict=False))
@@ -78,12 +78,12 @@ def test_example_call_can_be_pasted(task: str, keys: set[str]) -> None:
 
 
 def test_same_catalog_gives_the_same_template(product_catalog: Catalog, product: dict[str, Any]) -> None:
-    """A second synth has nothing to deploy."""
+    """A second synth of a catalog gives the same template."""
     assert template_of(make_stack(product_catalog)) == product
 
 
 def test_tags_are_on_resources_and_on_the_stack(product: dict[str, Any]) -> None:
-    """The spend is found by the catalog's tags."""
+    """Resources and stack have the catalog's tags."""
     for kind in ("AWS::SageMaker::Endpoint", "AWS::SageMaker::Model", "AWS::S3::Bucket", "AWS::Lambda::Function"):
         _, resource = only(product, kind)
         assert {"Key": "project", "Value": "lmi-cohost"} in resource["Properties"]["Tags"], kind
@@ -91,7 +91,7 @@ def test_tags_are_on_resources_and_on_the_stack(product: dict[str, Any]) -> None
 
 
 def test_what_a_clean_up_looks_for_names_its_stack(product: dict[str, Any]) -> None:
-    """CloudFormation's tags are not on endpoints; no tag is new where it could move a deployed endpoint."""
+    """Resources have the tag of their stack, except where a new tag could move a deployed endpoint."""
     own = {"Key": STACK_TAG, "Value": "LmiCohostStack"}
     tagged = {
         kind: own in only(product, kind)[1]["Properties"].get("Tags", [])
@@ -107,12 +107,12 @@ def test_what_a_clean_up_looks_for_names_its_stack(product: dict[str, Any]) -> N
 
 
 def test_no_action_is_allowed_or_denied_by_service_wildcard(product: dict[str, Any]) -> None:
-    """`s3:*` and its like stand nowhere in the template."""
+    """The template has no action like `s3:*`."""
     assert re.findall(r'"[a-z0-9-]+:\*"', json.dumps(product)) == []
 
 
 def test_template_holds_no_secret(product: dict[str, Any]) -> None:
-    """No token, secret or password is deployed, nor asked for."""
+    """The template contains no token, secret or password, and has no parameter for one."""
     text = json.dumps(product)
     for name in NAMES_OF_RIGHTS:
         text = text.replace(name, "")
@@ -120,13 +120,13 @@ def test_template_holds_no_secret(product: dict[str, Any]) -> None:
 
 
 def test_template_asks_nothing_of_the_account_but_its_bootstrap(product: dict[str, Any]) -> None:
-    """No parameter to fill in, and no metadata resource that reports home."""
+    """The template has no parameter to fill in, and no metadata resource that reports usage to AWS."""
     assert set(product["Parameters"]) == {"BootstrapVersion"}
     assert "CDKMetadata" not in product["Resources"]
 
 
 def test_another_instance_type_keeps_the_endpoint_and_its_name() -> None:
-    """Only the configuration changes, which has no name of ours, so its successor can exist beside it."""
+    """Another instance type replaces only the endpoint config, whose name CloudFormation generates."""
     # GIVEN
     before = template_of(make_stack(make_catalog()))
     # WHEN
@@ -141,7 +141,7 @@ TELLING = {"/Outputs/Models/Value", "/Outputs/Kinds/Value"}
 
 
 def test_added_model_touches_archives_and_outputs_only() -> None:
-    """A new model costs one upload: neither Model, configuration nor endpoint change."""
+    """A new model changes neither SageMaker model, endpoint config nor endpoint."""
     # GIVEN
     before = template_of(make_stack(make_catalog(models={"nli": NLI})))
     # WHEN
@@ -163,14 +163,14 @@ def test_changed_setting_shows_as_that_models_line() -> None:
 
 
 def test_new_endpoint_name_moves_the_log_group_with_it() -> None:
-    """The group is the one that SageMaker writes to for that endpoint."""
+    """Another endpoint name gives the log group that SageMaker writes to for it."""
     template = template_of(make_stack(make_catalog(endpoint={"name": "other"})))
     assert "/aws/sagemaker/Endpoints/other" in json.dumps(template["Resources"])
     assert outputs_of(template)["EndpointName"] == "other"
 
 
 def test_region_decides_registry_and_partition() -> None:
-    """The image comes from the region's own registry, under its partition's domain."""
+    """The image comes from the region's registry, under its partition's domain."""
     template = template_of(make_stack(make_catalog(), region="cn-northwest-1"))
     _, model = only(template, "AWS::SageMaker::Model")
     assert model["Properties"]["PrimaryContainer"]["Image"].startswith(
@@ -179,13 +179,13 @@ def test_region_decides_registry_and_partition() -> None:
 
 
 def test_unknown_region_stops() -> None:
-    """Nothing is synthesised for a region without a known registry, and the message says what to do."""
+    """A region without a known image registry fails the synth with a message that names the fix."""
     with refused("region-unknown", "region", kind=ImageError):
         make_stack(make_catalog(), region="eu-central-9")
 
 
 def test_unknown_region_is_open_to_ones_own_image() -> None:
-    """With a full URI no table is asked."""
+    """A full image URI is accepted in a region without a known registry."""
     uri = "123456789012.dkr.ecr.eu-central-9.amazonaws.com/lmi:1"
     template = template_of(make_stack(make_catalog(endpoint={"image_uri": uri}), region="eu-central-9"))
     _, model = only(template, "AWS::SageMaker::Model")
@@ -193,7 +193,7 @@ def test_unknown_region_is_open_to_ones_own_image() -> None:
 
 
 def test_unreadable_image_stops() -> None:
-    """An image of which nothing is known is refused with an example."""
+    """An image that cannot be parsed is rejected with an example."""
     with refused("image-tag-unknown", "image", kind=ImageError):
         make_stack(make_catalog(endpoint={"image": "djl-inference:latest"}))
 
@@ -205,7 +205,7 @@ def annotations_of(catalog: Catalog, kind: str) -> list[str]:
 
 
 def test_misfit_is_an_error_annotation() -> None:
-    """An image that cannot serve archives keeps the stack from being deployed."""
+    """An image that cannot serve archives is an error annotation of the stack."""
     catalog = make_catalog(endpoint={"image": "vllm:0.26.0-gpu-py312-cu130-ubuntu22.04-sagemaker"})
     errors = annotations_of(catalog, "error")
     assert [error.partition(" ")[0] for error in errors] == ["endpoint.image:", "endpoint.image:"]
@@ -213,7 +213,7 @@ def test_misfit_is_an_error_annotation() -> None:
 
 
 def test_doubtful_settings_are_warnings() -> None:
-    """What may work is told, not refused, and can be acknowledged by name."""
+    """Settings that may work cause a warning instead of an error, and the catalog can acknowledge each by its id."""
     catalog = make_catalog(
         endpoint={"instance_type": "ml.g6.xlarge"}, models={"nli": NLI | {"properties": {"option.unheard_of": "1"}}}
     )
@@ -223,13 +223,13 @@ def test_doubtful_settings_are_warnings() -> None:
 
 
 def test_product_has_neither_errors_nor_warnings() -> None:
-    """The catalog that is deployed by default is beyond doubt, its memory counted with the profiles beside it."""
+    """The default catalog with its profiles causes neither errors nor warnings."""
     loaded = load_catalog(ROOT / "model_configs/encoders.yaml")
     metadata = make_stack(loaded.catalog, profiles=loaded.profiles).node.metadata
     assert [entry.data for entry in metadata if entry.type in {"aws:cdk:error", "aws:cdk:warning"}] == []
 
 
 def test_models_without_profiles_are_warned_of(product_catalog: Catalog) -> None:
-    """A stack that was given no sizes says that it did not check the memory."""
+    """A stack without profiles has a warning that memory was not checked."""
     [warning] = annotations_of(product_catalog, "warning")
     assert "[ack: lmi-cohost:memory-unknown]" in warning

@@ -9,7 +9,7 @@ from synthesis import make_catalog, make_stack, only, template_of
 
 
 def test_bucket_is_private_and_encrypted(product: dict[str, Any]) -> None:
-    """Nothing in the bucket can be made public, nobody else owns an object, and all is encrypted."""
+    """The bucket rejects public access, is encrypted, and owns all of its objects."""
     _, bucket = only(product, "AWS::S3::Bucket")
     properties = bucket["Properties"]
     assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
@@ -20,13 +20,13 @@ def test_bucket_is_private_and_encrypted(product: dict[str, Any]) -> None:
 
 
 def test_bucket_has_no_physical_name(product: dict[str, Any]) -> None:
-    """Two stacks of the same catalog do not get into each other's way."""
+    """The bucket has a generated name, so two stacks of one catalog can exist side by side."""
     _, bucket = only(product, "AWS::S3::Bucket")
     assert "BucketName" not in bucket["Properties"]
 
 
 def test_bucket_answers_over_tls_only(product: dict[str, Any]) -> None:
-    """Every action without TLS is denied to everybody, on the bucket and on its objects."""
+    """The bucket policy denies every action without TLS, on the bucket and on its objects."""
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     _, policy = only(product, "AWS::S3::BucketPolicy")
     [statement] = policy["Properties"]["PolicyDocument"]["Statement"]
@@ -42,7 +42,7 @@ def test_bucket_answers_over_tls_only(product: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
 def test_bucket_stays_only_where_the_catalog_says_keep(on_destroy: str, policy: str) -> None:
-    """`cdk destroy` leaves no bucket behind unless it was asked to."""
+    """`cdk destroy` deletes the bucket unless the catalog has `on_destroy: keep`."""
     # GIVEN
     stack = make_stack(make_catalog(storage={"on_destroy": on_destroy}))
     # WHEN
@@ -52,7 +52,7 @@ def test_bucket_stays_only_where_the_catalog_says_keep(on_destroy: str, policy: 
 
 
 def test_no_helper_empties_the_bucket(product: dict[str, Any]) -> None:
-    """No second custom resource deletes objects that the model store did not write."""
+    """The stack has no custom resource that deletes objects which the model store did not write."""
     assert [kind for kind in (r["Type"] for r in product["Resources"].values()) if kind.startswith("Custom::")] == [
         "Custom::LmiModelStore"
     ]

@@ -31,7 +31,7 @@ def function_of(template: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def errors_of(construct: cdk.Stack) -> list[str]:
-    """Every error annotation in a stack."""
+    """Return every error annotation of a stack."""
     return [
         entry.data
         for node in construct.node.find_all()
@@ -41,7 +41,7 @@ def errors_of(construct: cdk.Stack) -> list[str]:
 
 
 def stack_with(models: dict[str, dict[str, str]]) -> cdk.Stack:
-    """A stack that publishes these models and nothing else."""
+    """Return a stack that only publishes these models."""
     stack = cdk.Stack(cdk.App(context=FLAGS, analytics_reporting=False), "Store")
     bucket = ModelBucket(stack, "ModelBucket", keep_on_destroy=False)
     ModelStore(
@@ -58,7 +58,7 @@ def stack_with(models: dict[str, dict[str, str]]) -> cdk.Stack:
 
 
 def test_every_property_stands_in_the_template(product: dict[str, Any], product_catalog: Catalog) -> None:
-    """What is written into each archive shows line by line in `cdk diff`, in the order of the file."""
+    """`cdk diff` shows each property of an archive on a line of its own, in the order of the file."""
     _, store = only(product, STORE)
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     assert store["Properties"]["Bucket"] == {"Ref": bucket_id}
@@ -68,7 +68,7 @@ def test_every_property_stands_in_the_template(product: dict[str, Any], product_
 
 
 def test_handler_s_code_is_named_with_its_version() -> None:
-    """A change of the handler's code changes the resource, so that it is published, and shows in the diff."""
+    """Changed handler code changes the resource's property, so the code is published and `cdk diff` shows it."""
     entry = {"model_id": "org/name", "task": "text-classification"}
     catalog = make_catalog(models={"stock": entry, "fast": {**entry, "handler": "batched"}})
     _, store = only(template_of(make_stack(catalog)), STORE)
@@ -76,26 +76,26 @@ def test_handler_s_code_is_named_with_its_version() -> None:
 
 
 def test_no_handlers_are_left_out(product: dict[str, Any]) -> None:
-    """Where the server's own handler serves all models, nothing is said of handlers."""
+    """The resource has no property `Handlers` if the stock handler serves all models."""
     _, store = only(product, STORE)
     assert "Handlers" not in store["Properties"]
 
 
 def test_all_values_are_text(product: dict[str, Any]) -> None:
-    """CloudFormation hands numbers over as text, so text is what is sent, and the digests agree everywhere."""
+    """All property values are text, because CloudFormation sends numbers as text, and digests must agree."""
     _, store = only(product, STORE)
     values = [value for properties in store["Properties"]["Models"].values() for value in properties.values()]
     assert {type(value) for value in values} == {str}
 
 
 def test_requirements_are_left_out_where_no_model_has_any(product: dict[str, Any]) -> None:
-    """The lmi image brings what its handler imports; no empty map is sent."""
+    """The property Requirements is missing if no model has requirements, as with the lmi image."""
     _, store = only(product, STORE)
     assert "Requirements" not in store["Properties"]
 
 
 def test_cpu_image_gets_requirements_for_each_model() -> None:
-    """The cpu-full image has no Python packages, so each archive names what it needs."""
+    """With the cpu-full image each archive has requirements, because the image has no Python packages."""
     catalog = make_catalog(endpoint={"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.c7i.xlarge"})
     _, store = only(template_of(make_stack(catalog)), STORE)
     requirements = store["Properties"]["Requirements"]
@@ -105,7 +105,7 @@ def test_cpu_image_gets_requirements_for_each_model() -> None:
 
 
 def test_cloudformation_waits_longer_than_the_function_may_run(product: dict[str, Any]) -> None:
-    """The function can answer until its very end, and one that died is given up on a minute later, not in an hour."""
+    """CloudFormation waits one minute longer than the function may run, and not an hour."""
     _, function = function_of(product)
     _, store = only(product, STORE)
     assert function["Properties"]["Timeout"] == 900
@@ -131,7 +131,7 @@ def test_function_log_goes_with_the_stack(product: dict[str, Any]) -> None:
 
 
 def test_function_may_touch_its_prefix_only(product: dict[str, Any]) -> None:
-    """No right on another key, another bucket, or on the bucket itself but listing below the prefix."""
+    """The function has no right on other keys or buckets, and may only list the bucket below its prefix."""
     # GIVEN
     _, function = function_of(product)
     bucket_id, _ = only(product, "AWS::S3::Bucket")
@@ -153,7 +153,7 @@ def test_function_may_touch_its_prefix_only(product: dict[str, Any]) -> None:
 
 
 def test_archives_wait_for_the_functions_rights(product: dict[str, Any]) -> None:
-    """The function is never called before it may write, nor after it may no longer delete."""
+    """The custom resource is created after the rights of its function and deleted before them."""
     store_id, _ = only(product, STORE)
     policies = [
         name
@@ -166,7 +166,7 @@ def test_archives_wait_for_the_functions_rights(product: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
 def test_kept_archives_stay_but_replaced_ones_go(on_destroy: str, policy: str) -> None:
-    """`keep` holds the last generation when the stack goes; generations before it are still cleaned up."""
+    """With `keep` the last generation outlives the stack; earlier generations are still deleted."""
     _, store = only(template_of(make_stack(make_catalog(storage={"on_destroy": on_destroy}))), STORE)
     assert store["DeletionPolicy"] == policy
     assert store["UpdateReplacePolicy"] == "Delete"
@@ -188,7 +188,7 @@ def test_asset_is_the_archives_and_handler_folders_alone(product_catalog: Catalo
 
 
 def test_wheels_of_a_model_travel_with_the_functions_code(tmp_path: Path) -> None:
-    """The asset holds each wheel beside the two folders, and the resource names its content."""
+    """The function's asset has each wheel, and the resource names its SHA-256."""
     # GIVEN
     wheel = tmp_path / "kernel-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -213,7 +213,7 @@ def test_wheels_of_a_model_travel_with_the_functions_code(tmp_path: Path) -> Non
 def test_asset_changes_with_its_sources_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, product_catalog: Catalog
 ) -> None:
-    """Times of files, compiled files and the rest of the package never make an update; a changed source does."""
+    """The function's asset changes only with its sources, not with file times or compiled files."""
     # GIVEN
     shutil.copytree(
         ROOT / "cohost/archives", tmp_path / "cohost/archives", ignore=shutil.ignore_patterns("__pycache__")
@@ -258,14 +258,14 @@ def large_entry() -> dict[str, str]:
 
 
 def test_ordinary_catalogs_fit_into_an_event(product_catalog: Catalog) -> None:
-    """A hundred and more ordinary entries are no matter."""
+    """An event with over a hundred ordinary entries is below the limit."""
     entry = properties_of(product_catalog.models["mdeberta"])
     assert errors_of(stack_with({f"model-{number}": entry for number in range(250)})) == []
 
 
 @pytest.mark.parametrize("count", [300, 1000])
 def test_too_many_models_are_told_before_a_deploy(count: int) -> None:
-    """An event over Lambda's limit would hang the stack, so it is an error with the numbers and the way out."""
+    """An event over Lambda's limit is an error at synth, because it would hang the stack."""
     [error] = errors_of(stack_with({f"model-{number}": large_entry() for number in range(count)}))
     assert error.startswith(f"models: {count} entries make an update event of up to ")
     assert "allowed: 262144 bytes" in error

@@ -30,7 +30,7 @@ def unasked() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def idle(unasked: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The alarm of an endpoint that nobody calls."""
+    """Return the alarm of an endpoint that nobody calls."""
     return unasked["idle_hours"]
 
 
@@ -41,7 +41,7 @@ def refused(unasked: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def story(idle: dict[str, Any], *hours: str) -> list[str]:
-    """Give what the alarm told, hour by hour: "busy" has a call and an instance, "idle" an instance, "gone" neither."""
+    """Return the alarm's messages for hours that are "busy" (with a call), "idle" (an instance) or "gone"."""
 
     def instance(stage: Stage) -> None:
         stage.metrics.record(("/aws/sagemaker/Endpoints", "CPUUtilization", OF_ENDPOINT), "None", 3.0, fine=False)
@@ -67,31 +67,31 @@ def story(idle: dict[str, Any], *hours: str) -> list[str]:
 
 
 def test_endpoint_that_nobody_ever_called_is_told_of(idle: dict[str, Any]) -> None:
-    """No call means no metric of calls at all; the alarm goes off after its hours and not before."""
+    """The idle alarm of an endpoint without any call fires after its hours, and not before."""
     assert "ALARM" not in story(idle, *["idle"] * (HOURS - 1))
     assert story(idle, *["idle"] * (HOURS + 2)).count("ALARM") == 1
 
 
 def test_one_call_in_the_time_is_enough(idle: dict[str, Any]) -> None:
-    """A quiet night between two working days is no forgotten endpoint."""
+    """The idle alarm does not fire if there is one call in its time."""
     assert "ALARM" not in story(idle, *["idle"] * 8, "busy", *["idle"] * 8, "busy")
 
 
 def test_forgotten_after_use_is_told_of_and_taken_back(idle: dict[str, Any]) -> None:
-    """Hours without a call after some with; the next call ends the alarm."""
+    """The idle alarm fires after hours without a call, and ends with the next call."""
     told = story(idle, "busy", *["idle"] * (HOURS + 2), "busy", "busy")
     assert told.count("ALARM") == 1
     assert told[-1] == "OK"
 
 
 def test_endpoint_that_is_gone_is_not_idle(idle: dict[str, Any]) -> None:
-    """Deleted, expired or at zero: nothing bills, nothing is told."""
+    """The idle alarm sends no message for an endpoint that was deleted or is at zero."""
     assert "ALARM" not in story(idle, "busy", *["gone"] * (2 * HOURS))
     assert "ALARM" not in story(idle, *["gone"] * (2 * HOURS))
 
 
 def refusals(refused: dict[str, Any], *minutes: tuple[int, int]) -> list[str]:
-    """Give what the alarm told, a minute for each pair of calls and of those answered with 4xx."""
+    """Return the alarm's messages for minutes given as numbers of calls and of their 4xx answers."""
     metric = ("AWS/SageMaker", "Invocation4XXErrors", OF_ENDPOINT)
 
     async def scene(stage: Stage) -> None:
@@ -109,12 +109,12 @@ def refusals(refused: dict[str, Any], *minutes: tuple[int, int]) -> list[str]:
 
 
 def test_dead_model_among_three_is_told_of(refused: dict[str, Any]) -> None:
-    """A third of the calls is refused from some minute on: within half an hour the alarm goes off, once."""
+    """If a third of the calls gets 4xx, the alarm fires once within half an hour."""
     assert refusals(refused, *[(9, 0)] * 10, *[(9, 3)] * 30).count("ALARM") == 1
 
 
 def test_alarm_ends_when_the_model_answers_again(refused: dict[str, Any]) -> None:
-    """The end of a fault is told, too."""
+    """The alarm sends a message when the model answers again."""
     told = refusals(refused, *[(9, 3)] * 30, *[(9, 0)] * 30)
     assert told[-1] == "OK"
 
@@ -125,5 +125,5 @@ def test_alarm_ends_when_the_model_answers_again(refused: dict[str, Any]) -> Non
     ids=["one bad caller for four minutes", "no more than a tenth", "none", "no calls at all"],
 )
 def test_what_is_no_sustained_share_is_not_told_of(refused: dict[str, Any], minutes: list[tuple[int, int]]) -> None:
-    """A caller that sends nonsense for some minutes, a few refusals, or nobody at all."""
+    """Some minutes of bad requests, few 4xx answers, or no calls do not fire the alarm."""
     assert "ALARM" not in refusals(refused, *minutes)

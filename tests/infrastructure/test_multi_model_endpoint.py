@@ -1,4 +1,4 @@
-"""Model, configuration and endpoint: names, settings, order, and what callers get from the construct."""
+"""Model, endpoint config and endpoint: names, settings, order, and the methods of the construct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def variant_of(template: dict[str, Any]) -> dict[str, Any]:
-    """The one production variant."""
+    """Return the only production variant."""
     _, config = only(template, "AWS::SageMaker::EndpointConfig")
     [variant] = config["Properties"]["ProductionVariants"]
     assert isinstance(variant, dict)
@@ -21,14 +21,14 @@ def variant_of(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def container_of(template: dict[str, Any]) -> dict[str, Any]:
-    """The one container."""
+    """Return the only container."""
     _, model = only(template, "AWS::SageMaker::Model")
     container: dict[str, Any] = model["Properties"]["PrimaryContainer"]
     return container
 
 
 def test_container_serves_the_stores_address_in_multi_model_mode(product: dict[str, Any]) -> None:
-    """ModelDataUrl is what the custom resource answers, so a new generation makes a new Model."""
+    """ModelDataUrl is the custom resource's answer, so a new generation creates a new SageMaker model."""
     store_id, _ = only(product, "Custom::LmiModelStore")
     container = container_of(product)
     assert container["Mode"] == "MultiModel"
@@ -39,7 +39,7 @@ def test_container_serves_the_stores_address_in_multi_model_mode(product: dict[s
 
 
 def test_only_the_endpoint_has_a_name(product: dict[str, Any]) -> None:
-    """Model and configuration can be replaced while the old ones still serve; callers' name stays."""
+    """Only the endpoint has a fixed name, so model and config can be replaced while the old ones serve."""
     _, model = only(product, "AWS::SageMaker::Model")
     _, config = only(product, "AWS::SageMaker::EndpointConfig")
     _, endpoint = only(product, "AWS::SageMaker::Endpoint")
@@ -49,7 +49,7 @@ def test_only_the_endpoint_has_a_name(product: dict[str, Any]) -> None:
 
 
 def test_each_refers_to_the_next_by_name(product: dict[str, Any]) -> None:
-    """The configuration names the generated Model, the endpoint the generated configuration."""
+    """The endpoint config names the generated model, and the endpoint the generated config."""
     model_id, _ = only(product, "AWS::SageMaker::Model")
     config_id, _ = only(product, "AWS::SageMaker::EndpointConfig")
     _, endpoint = only(product, "AWS::SageMaker::Endpoint")
@@ -58,7 +58,7 @@ def test_each_refers_to_the_next_by_name(product: dict[str, Any]) -> None:
 
 
 def test_variant_carries_the_catalogs_settings() -> None:
-    """Instances and both time-outs are those of the catalog."""
+    """The variant has the catalog's instance settings and both of its time-outs."""
     settings = {
         "instance_type": "ml.g4dn.xlarge",
         "initial_instance_count": 2,
@@ -88,12 +88,12 @@ def test_variant_carries_the_catalogs_settings() -> None:
     ],
 )
 def test_host_image_follows_the_container_image(endpoint: dict[str, Any], version: str | None) -> None:
-    """By default the driver fits the image's CUDA; the catalog can name another or leave it to SageMaker."""
+    """The host's driver fits the image's CUDA by default; the catalog can name another host image."""
     assert variant_of(template_of(make_stack(make_catalog(endpoint=endpoint)))).get("InferenceAmiVersion") == version
 
 
 def test_environment_is_left_out_unless_given() -> None:
-    """An empty map is not sent; a given one is sent as it is."""
+    """The environment is left out of the template unless the catalog has variables."""
     # GIVEN
     plain = make_stack(make_catalog())
     given = make_stack(make_catalog(endpoint={"environment": {"SERVING_LOAD_MODELS": "NONE"}}))
@@ -103,13 +103,13 @@ def test_environment_is_left_out_unless_given() -> None:
 
 
 def test_model_cache_can_be_disabled() -> None:
-    """A catalog of many rarely called models says so."""
+    """A catalog can set ModelCacheSetting to Disabled."""
     template = template_of(make_stack(make_catalog(endpoint={"model_cache_setting": "Disabled"})))
     assert container_of(template)["MultiModelConfig"] == {"ModelCacheSetting": "Disabled"}
 
 
 def test_log_group_is_there_before_and_after_the_endpoint(product: dict[str, Any]) -> None:
-    """SageMaker never creates the group itself, so none without retention is left behind."""
+    """The log group is created before the endpoint, so SageMaker creates none without a retention."""
     [(group_id, group)] = [
         (name, found)
         for name, found in resources(product, "AWS::Logs::LogGroup").items()
@@ -123,7 +123,7 @@ def test_log_group_is_there_before_and_after_the_endpoint(product: dict[str, Any
 
 
 def test_grant_invoke_allows_this_endpoint_alone() -> None:
-    """A caller's role gets one action on one endpoint."""
+    """grant_invoke gives a role one action on one endpoint."""
     # GIVEN
     stack = make_stack(make_catalog())
     role = iam.Role(stack, "Caller", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -138,7 +138,7 @@ def test_grant_invoke_allows_this_endpoint_alone() -> None:
 
 
 def test_metrics_carry_endpoint_and_variant() -> None:
-    """No stack writes a namespace or a dimension by hand."""
+    """The metrics of the construct have its endpoint and variant as dimensions."""
     endpoint = make_stack(make_catalog()).endpoint
 
     def told(metric: cloudwatch.Metric) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Containers in a VPC: what the template says, and what is refused because nothing could be fetched."""
+"""Containers in a VPC: the template, and the rejected networks without access to models."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PLACED = {"Subnets": ["subnet-0a1b2c3d"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
 
 
 def catalog(network: dict[str, Any], **models: dict[str, Any]) -> Catalog:
-    """A catalog with this network and these models."""
+    """Return a catalog with this network and these models."""
     made = make_catalog(models=models or {"nli": PUSHED}).model_dump(by_alias=True, exclude_defaults=True)
     return Catalog.model_validate({**made, "network": network})
 
 
 def found(network: dict[str, Any], **models: dict[str, Any]) -> dict[str, str]:
-    """The messages of what does not fit, by id."""
+    """Return the messages of the misfits by id."""
     return {misfit.name: misfit.message for misfit in network_misfits(catalog(network, **models))}
 
 
 def test_containers_are_placed_by_ids_alone() -> None:
-    """Ids stand in the template as the catalog gives them: no lookup, no parameter, no VPC of ours."""
+    """The template has the catalog's ids of subnets and groups, without a lookup, a parameter or an own VPC."""
     template = template_of(make_stack(catalog({**VPC, "s3_endpoint": "given"})))
     _, model = only(template, "AWS::SageMaker::Model")
     assert model["Properties"]["VpcConfig"] == PLACED
@@ -39,13 +39,13 @@ def test_containers_are_placed_by_ids_alone() -> None:
 
 
 def test_without_a_network_nothing_is_placed() -> None:
-    """Left out, the template is what it was."""
+    """A catalog without `network` gives a template without a VPC."""
     _, model = only(template_of(make_stack(make_catalog())), "AWS::SageMaker::Model")
     assert {"VpcConfig", "EnableNetworkIsolation"} & model["Properties"].keys() == set()
 
 
 def test_gateway_endpoint_is_made_where_route_tables_are_named() -> None:
-    """S3 is reached over the named route tables, and the model waits until it is."""
+    """Named route tables get an S3 gateway endpoint, and the model is created after it."""
     template = template_of(make_stack(catalog({**VPC, "route_tables": ["rtb-0a1b2c3d"]})))
     gateway_id, gateway = only(template, "AWS::EC2::VPCEndpoint")
     properties = gateway["Properties"]
@@ -57,7 +57,7 @@ def test_gateway_endpoint_is_made_where_route_tables_are_named() -> None:
 
 
 def test_components_are_placed_by_the_endpoint_configuration() -> None:
-    """Where no variant names a model, the configuration decides for all components."""
+    """The subnets of inference components come from the endpoint config, because no variant names a model."""
     made = catalog({**VPC, "s3_endpoint": "given"}).model_dump(by_alias=True, exclude_defaults=True)
     made["endpoint"]["topology"] = "scale-to-zero"
     template = template_of(make_stack(Catalog.model_validate(made)))
@@ -67,13 +67,13 @@ def test_components_are_placed_by_the_endpoint_configuration() -> None:
 
 @pytest.mark.parametrize("way", [{"s3_endpoint": "given"}, {"route_tables": ["rtb-0a1b2c3d"]}, {"internet": True}])
 def test_weights_in_s3_need_a_way_to_s3(way: dict[str, Any]) -> None:
-    """Either kind of endpoint, or a way to everywhere."""
+    """A VPC without an S3 endpoint, route tables or internet access is rejected if weights are in S3."""
     assert found({**VPC, **way}) == {}
     assert "fix: network.route_tables with the subnets' route tables" in found(VPC)["network-s3"]
 
 
 def test_hub_without_a_way_out_is_refused() -> None:
-    """An endpoint would come up in service and answer no call; the message names the models and both ways."""
+    """Models from the Hub without internet access are rejected, with the models and the fixes."""
     messages = found({**VPC, "s3_endpoint": "given"}, nli=PUSHED, mini=HUB)
     assert set(messages) == {"network-hub"}
     assert "cannot fetch mini from the Hub" in messages["network-hub"]
@@ -82,7 +82,7 @@ def test_hub_without_a_way_out_is_refused() -> None:
 
 
 def test_isolation_of_archives_without_weights_is_refused() -> None:
-    """An isolated container can fetch nothing, wherever the weights lie."""
+    """Network isolation is rejected unless the archives contain the weights."""
     for models in ({"nli": PUSHED}, {"mini": HUB}):
         messages = found({"isolation": True}, **models)
         assert "reaches neither the Hub nor S3" in messages["network-isolation"]
@@ -90,7 +90,7 @@ def test_isolation_of_archives_without_weights_is_refused() -> None:
 
 
 def test_isolated_containers_have_their_weights_in_the_archive() -> None:
-    """SageMaker brings the archive, so nothing has to be fetched; the model says that it is isolated."""
+    """With network isolation the SageMaker model is isolated and its archives contain the weights."""
     made = catalog({"isolation": True}, nli=PUSHED | {"weights": "archive"})
     assert list(network_misfits(made)) == []
     template = template_of(make_stack(made))
@@ -102,7 +102,7 @@ def test_isolated_containers_have_their_weights_in_the_archive() -> None:
 
 
 def test_weights_in_archives_need_an_archive_a_model() -> None:
-    """Topology scale-to-zero has one archive of all models."""
+    """`weights: archive` is rejected for scale-to-zero, which has one archive of all models."""
     made = catalog({"isolation": True}, nli=PUSHED | {"weights": "archive"}).model_dump(
         by_alias=True, exclude_defaults=True
     )
@@ -112,7 +112,7 @@ def test_weights_in_archives_need_an_archive_a_model() -> None:
 
 
 def test_refusal_stops_the_synth() -> None:
-    """It is an error of the stack, with its id, not a word in a log."""
+    """A rejected network fails the synth with an error annotation that has an id."""
     stack = make_stack(catalog({**VPC, "s3_endpoint": "given"}, mini=HUB))
     with pytest.raises(RuntimeError, match=r"ERROR network\.vpc: .*\[lmi-cohost:network-hub\]"):
         template_of(stack)

@@ -1,4 +1,4 @@
-"""What each role may do, held against the very calls that are made with it, and against others."""
+"""The rights of each role, tested with the calls that are made with it and with calls that it must not make."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def policies(design: str) -> Policies:
 
 
 def role(design: str, start: str) -> str:
-    """The one role of a design whose logical id starts so."""
+    """Return the only role of a design whose logical id starts with this text."""
     [found] = [name for name in policies(design).roles() if name.startswith(start)]
     return found
 
@@ -111,7 +111,7 @@ def on(action: str, resource: str, **context: str) -> Request:
 
 
 def refused(design: str, who: str, wanted: list[Request]) -> list[Request]:
-    """Those of the requests that the role may not make."""
+    """Return those of the requests that the role may not make."""
     return [one for one in wanted if not policies(design).allows(who, one)]
 
 
@@ -130,7 +130,7 @@ class Life:
         patch.setattr(reply, "_put", lambda _url, body: self._answers.append(json.loads(body)))
 
     def run(self) -> None:
-        """Every kind of event, and an update that goes back to a generation by its name."""
+        """Send every kind of event, and an update that returns to a named generation."""
         first = self._send("Create", self._with("1"))
         second = self._send("Update", self._with("2"), PhysicalResourceId=first, OldResourceProperties=self._with("1"))
         self._send("Delete", self._with("1"), PhysicalResourceId=first)
@@ -158,7 +158,7 @@ class Life:
         return str(answer["PhysicalResourceId"])
 
     def _push(self) -> None:
-        """Weights as `cohost weights push` leaves them; the part is just large enough to be copied inside S3."""
+        """Store weights as `cohost weights push` does; the part is just large enough for a copy inside S3."""
         self._client.put_object(Bucket=WEIGHTS, Key=f"manifests/org/name/{REVISION}.json", Body=b"{}")
         self._client.put_object(
             Bucket=WEIGHTS,
@@ -170,7 +170,7 @@ class Life:
 
 @pytest.fixture
 def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Request]]:
-    """Runs a design's store on an S3 in memory and returns each request that it made."""
+    """Run a design's model store with an S3 in memory, and return each request that it made."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
@@ -187,7 +187,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Request]]:
 
 @pytest.mark.parametrize("design", ["multi-model", "scale-to-zero", "weights-s3", "weights-archive", "keys"])
 def test_function_may_make_each_call_that_it_makes(design: str, live: Callable[[str], list[Request]]) -> None:
-    """A missing right would show in the first deploy that needs it, maybe in a rollback; a spare one, never."""
+    """The publishing function has the right for each of its calls, including those of a rollback."""
     function = role(design, "ModelStoreRole")
     made = live(design)
     assert refused(design, function, made) == []
@@ -204,7 +204,7 @@ def test_function_may_make_each_call_that_it_makes(design: str, live: Callable[[
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_function_may_do_nothing_else(design: str) -> None:
-    """Neither another prefix nor another bucket, no setting of the bucket, no weights, nothing of SageMaker or IAM."""
+    """The publishing function has no right on other prefixes and buckets, weights, SageMaker or IAM."""
     bucket, arn = archives(design), f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:endpoint/lmi"
     forbidden = [
         s3("PutObject", bucket, "other/x"),
@@ -231,7 +231,7 @@ def test_function_may_do_nothing_else(design: str) -> None:
 
 
 def of_the_container(design: str) -> list[Request]:
-    """What SageMaker and the container do with the execution role (SageMaker guide: CreateModel, role permissions)."""
+    """Return the requests of SageMaker and the container with the execution role (SageMaker guide: CreateModel)."""
     bucket, plain = archives(design), f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/sagemaker/Endpoints/lmi"
     image = f"arn:aws:ecr:{REGION}:763104351884:repository/djl-inference"
     groups = [plain]
@@ -276,14 +276,14 @@ FURTHER: dict[str, list[Request]] = {
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_container_may_do_what_serving_needs(design: str) -> None:
-    """Archives, image, log, metrics, and what the design adds: weights, a key, network interfaces."""
+    """The container's role may read archives and image, write log and metrics, and use the design's resources."""
     execution = role(design, "EndpointExecutionRole")
     assert refused(design, execution, [*of_the_container(design), *FURTHER.get(design, [])]) == []
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_container_may_do_nothing_else(design: str) -> None:
-    """Code in an archive that turned bad changes no archive, reads no foreign bucket, and calls nothing of AWS."""
+    """The container's role cannot change archives, read other buckets, or call other AWS APIs."""
     bucket = archives(design)
     forbidden = [
         s3("PutObject", bucket, "encoders/0123456789ab/nli.tar.gz"),
@@ -315,7 +315,7 @@ def test_container_may_do_nothing_else(design: str) -> None:
 
 @pytest.mark.parametrize("design", ["data-capture", "data-capture-key"])
 def test_captured_calls_can_be_written_and_not_read(design: str) -> None:
-    """The container puts records below their prefix; what callers sent before, it cannot read."""
+    """The container may write captured calls below their prefix, but not read them."""
     [bucket] = [name for name in resources(template(design), "AWS::S3::Bucket") if name.startswith("DataCapture")]
     name, execution = policies(design).name(bucket), role(design, "EndpointExecutionRole")
     _, config = only(template(design), "AWS::SageMaker::EndpointConfig")
@@ -327,7 +327,7 @@ def test_captured_calls_can_be_written_and_not_read(design: str) -> None:
 
 
 def scheduled(design: str) -> dict[str, list[Request]]:
-    """The requests that each schedule's role makes, as its target says."""
+    """Return the requests of each schedule's role, from the schedule's target."""
     found: dict[str, list[Request]] = {}
     for schedule in resources(template(design), "AWS::Scheduler::Schedule").values():
         target = policies(design).resolve(schedule["Properties"]["Target"])
@@ -356,7 +356,7 @@ def _call_of(target: dict[str, Any]) -> Request:
 
 
 def test_the_end_of_a_scaled_endpoint_may_deregister_its_variant_and_no_other_target() -> None:
-    """SageMaker refuses to delete a scaled endpoint to a caller without that right; one not scaled does not need it."""
+    """The expiry of a scaled endpoint may deregister its scalable target, which its deletion needs."""
     target = f"arn:aws:application-autoscaling:{REGION}:{ACCOUNT}:scalable-target/0123"
     of_variants = {
         "application-autoscaling:service-namespace": "sagemaker",
@@ -374,7 +374,7 @@ def test_the_end_of_a_scaled_endpoint_may_deregister_its_variant_and_no_other_ta
 
 
 def test_updates_with_guardrails_may_read_the_alarms_that_take_them_back() -> None:
-    """The execution role reads them (SageMaker developer guide, "Auto-Rollback Configuration and Monitoring")."""
+    """The execution role may read the guardrails' alarms (SageMaker developer guide, auto-rollback)."""
     start = f"arn:aws:cloudwatch:{REGION}:{ACCOUNT}:alarm"
     who = role("guarded", "EndpointExecutionRole")
     assert policies("guarded").allows(who, on("cloudwatch:DescribeAlarms", f"{start}:errors-of-another-stack"))
@@ -383,7 +383,7 @@ def test_updates_with_guardrails_may_read_the_alarms_that_take_them_back() -> No
 
 @pytest.mark.parametrize("design", ["expiry", "expiry-scaled", "expiry-zero", "expiry-key"])
 def test_schedules_may_end_their_endpoint_and_nothing_else(design: str) -> None:
-    """Each target of each schedule is allowed; another endpoint, another call and another topic are not."""
+    """The schedules' role may make the call of each target, but no call to another endpoint or topic."""
     found = scheduled(design)
     assert sum(map(len, found.values())) == len(resources(template(design), "AWS::Scheduler::Schedule")) > 1
     start = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}"
@@ -408,7 +408,7 @@ def test_schedules_may_end_their_endpoint_and_nothing_else(design: str) -> None:
 
 @pytest.mark.parametrize("design", ["expiry", "expiry-zero"])
 def test_function_that_reads_the_clock_may_only_write_its_log(design: str) -> None:
-    """It calls nothing, so it may call nothing."""
+    """The function that computes the moment of expiry may only write its log."""
     [clock] = [name for name in policies(design).roles() if "EndOfLife" in name or "Moment" in name]
     assert {action for statement in policies(design).statements(clock) for action in statement["Action"]} == {
         "logs:CreateLogStream",
@@ -418,7 +418,7 @@ def test_function_that_reads_the_clock_may_only_write_its_log(design: str) -> No
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_no_role_goes_unnoticed(design: str) -> None:
-    """The roles are those that the tests here look at; no action has a wildcard, and few name every resource."""
+    """Every role is tested in this file; no action has a wildcard, and few actions name every resource."""
     wide = {"ecr:GetAuthorizationToken", "cloudwatch:PutMetricData", "ec2:DeleteNetworkInterfacePermission"}
     services = sorted(policies(design).roles().values())
     expected = ["lambda.amazonaws.com", "sagemaker.amazonaws.com"]
@@ -435,7 +435,7 @@ def test_no_role_goes_unnoticed(design: str) -> None:
 
 @pytest.mark.parametrize("design", ["multi-model", "data-capture"])
 def test_buckets_answer_over_tls_only_and_are_never_public(design: str) -> None:
-    """Whatever a role may do, without TLS it may not; and each bucket refuses to be made public."""
+    """Every request without TLS is denied, whatever the role may do; each bucket rejects public access."""
     function, bucket = role(design, "ModelStoreRole"), archives(design)
     plain = {"aws:SecureTransport": "false"}
     key = f"arn:aws:s3:::{bucket}/encoders/x"
@@ -455,7 +455,7 @@ def test_buckets_answer_over_tls_only_and_are_never_public(design: str) -> None:
 
 
 def test_weights_bucket_answers_over_tls_only_and_is_never_public() -> None:
-    """The bucket of weights is no weaker than that of archives."""
+    """The bucket of the weights requires TLS and rejects public access."""
     catalog = Catalog.model_validate(
         {
             "endpoint": {"name": "l", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"},
@@ -474,7 +474,7 @@ def test_weights_bucket_answers_over_tls_only_and_is_never_public() -> None:
 
 @pytest.mark.parametrize("topology", ["multi-model", "scale-to-zero"])
 def test_caller_may_call_and_wait_and_do_nothing_else(topology: str) -> None:
-    """grant_invoke is all that a caller needs: the call itself, and at zero the look whether a copy is there."""
+    """grant_invoke allows the call, and at zero copies also reading the number of copies."""
     catalog = Catalog.model_validate(
         {
             "endpoint": {

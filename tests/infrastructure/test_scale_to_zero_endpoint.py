@@ -1,4 +1,4 @@
-"""The recipe of an endpoint that scales to zero, line by line, and the order in which it goes."""
+"""The resources of an endpoint that scales to zero, their properties, and the order of their deletion."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ ALARM = "AWS::CloudWatch::Alarm"
 
 
 def catalog_of(*, scaling: dict[str, Any] | None = None, **endpoint: Any) -> Catalog:
-    """A catalog of two models that scales to zero, with these settings."""
+    """Return a catalog of two models that scales to zero, with these settings."""
     return make_catalog(endpoint={"topology": "scale-to-zero", **endpoint}, scaling=scaling)
 
 
 @pytest.fixture(scope="module")
 def zero() -> dict[str, Any]:
-    """The template of the defaults and an idle time; for tests that only read it."""
+    """Return the template with default settings and an idle time, for tests that only read it."""
     return template_of(make_stack(catalog_of(scaling={"idle_minutes": 20})))
 
 
 def properties(template: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The properties of the one resource of a type."""
+    """Return the properties of the only resource of a type."""
     found: dict[str, Any] = only(template, kind)[1]["Properties"]
     return found
 
 
 def policies(template: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The scaling policies by their names: logical id and properties."""
+    """Return logical id and properties of each scaling policy by its name."""
     return {
         found["Properties"]["PolicyName"]: (name, found["Properties"])
         for name, found in resources(template, POLICY).items()
@@ -68,7 +68,7 @@ def scale_to_zero(catalog: Catalog) -> ScaleToZeroEndpoint:
 
 
 def test_variant_has_no_model_and_instances_that_follow_the_copies(zero: dict[str, Any]) -> None:
-    """A ModelName would make managed scaling refused; the spare instance is room for an update's new copy."""
+    """The variant has no ModelName, because SageMaker rejects one with managed scaling, and a spare instance."""
     [variant] = properties(zero, "AWS::SageMaker::EndpointConfig")["ProductionVariants"]
     assert variant == {
         "VariantName": "AllTraffic",
@@ -80,14 +80,14 @@ def test_variant_has_no_model_and_instances_that_follow_the_copies(zero: dict[st
 
 
 def test_configuration_carries_the_role(zero: dict[str, Any]) -> None:
-    """Without models in the variants, the role of the components' containers stands here."""
+    """The endpoint config has the role of the components' containers, because its variants have no models."""
     _, model = only(zero, "AWS::SageMaker::Model")
     role = properties(zero, "AWS::SageMaker::EndpointConfig")["ExecutionRoleArn"]
     assert role == model["Properties"]["ExecutionRoleArn"]
 
 
 def test_container_serves_the_bundle_and_waits_for_all_models(zero: dict[str, Any]) -> None:
-    """Single-model mode with the one archive; no ping is answered before every model is loaded."""
+    """The container has one archive in single-model mode, and answers pings when all models are loaded."""
     store_id, store = only(zero, "Custom::LmiModelStore")
     assert properties(zero, "AWS::SageMaker::Model")["PrimaryContainer"] == {
         "Image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130",
@@ -98,7 +98,7 @@ def test_container_serves_the_bundle_and_waits_for_all_models(zero: dict[str, An
 
 
 def test_environment_is_added_to_the_start_up_settings() -> None:
-    """A catalog's variables reach the container too."""
+    """The container has the catalog's variables besides those for the start-up."""
     template = template_of(make_stack(catalog_of(environment={"OMP_NUM_THREADS": "1"})))
     assert properties(template, "AWS::SageMaker::Model")["PrimaryContainer"]["Environment"] == {
         "SERVING_LOAD_MODELS": "ALL",
@@ -108,7 +108,7 @@ def test_environment_is_added_to_the_start_up_settings() -> None:
 
 
 def test_component_is_named_and_takes_one_gpu(zero: dict[str, Any]) -> None:
-    """`Ref` of a component is its ARN, so only a stated name can be called; a copy takes a GPU and little memory."""
+    """The component has a fixed name, because `Ref` gives its ARN, and requests one GPU and little memory."""
     endpoint_id, _ = only(zero, "AWS::SageMaker::Endpoint")
     model_id, _ = only(zero, "AWS::SageMaker::Model")
     assert properties(zero, COMPONENT) == {
@@ -129,7 +129,7 @@ def test_component_is_named_and_takes_one_gpu(zero: dict[str, Any]) -> None:
 
 
 def test_component_carries_the_catalogs_settings() -> None:
-    """Copies at creation and both time-outs are those of the catalog."""
+    """The component has the catalog's copy_count and both of its time-outs."""
     settings = {
         "copy_count": 2,
         "model_data_download_timeout_in_seconds": 300,
@@ -145,7 +145,7 @@ def test_component_carries_the_catalogs_settings() -> None:
 
 @pytest.mark.parametrize(("most", "percent"), [(2, 50), (3, 33), (20, 5), (1000, 5)])
 def test_several_copies_are_replaced_a_few_at_a_time(most: int, percent: int) -> None:
-    """A batch is 5 to 50 % whatever the number of copies, and at most one copy of up to 20.
+    """An update replaces 5 to 50 % of the copies at a time: at most one copy of up to 20.
 
     All at once would need as many instances again, and a batch of one copy is out of range with a single one.
     """
@@ -161,7 +161,7 @@ def test_several_copies_are_replaced_a_few_at_a_time(most: int, percent: int) ->
 
 
 def test_component_without_a_gpu_takes_most_of_the_cores() -> None:
-    """Each copy has a CPU instance of its own, and asks for no accelerator that is not there."""
+    """A component without a GPU requests most cores of an instance and no accelerator, so copies do not share one."""
     cpu = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.c7i.xlarge"}
     component = properties(template_of(make_stack(catalog_of(**cpu))), COMPONENT)
     assert component["Specification"]["ComputeResourceRequirements"] == {
@@ -187,7 +187,7 @@ def test_component_without_a_gpu_takes_most_of_the_cores() -> None:
 def test_instances_have_room_for_all_copies_of_bounds_and_schedule(
     instance_type: str, scaling: dict[str, Any], expected: tuple[int, int, int]
 ) -> None:
-    """Copies share an instance with several GPUs; the new copies of an update's batch have room beside them."""
+    """The maximum of instances allows for all copies, their sharing of GPUs, and the new copies of an update."""
     catalog = catalog_of(scaling=scaling, instance_type=instance_type, copy_count=2)
     [variant] = properties(template_of(make_stack(catalog)), "AWS::SageMaker::EndpointConfig")["ProductionVariants"]
     managed = variant["ManagedInstanceScaling"]
@@ -195,7 +195,7 @@ def test_instances_have_room_for_all_copies_of_bounds_and_schedule(
 
 
 def test_target_is_the_components_number_of_copies(zero: dict[str, Any]) -> None:
-    """From none to the catalog's maximum."""
+    """The scaling target is the component's number of copies, from 0 to the catalog's maximum."""
     found = properties(zero, TARGET)
     assert found == {
         "ServiceNamespace": "sagemaker",
@@ -215,7 +215,7 @@ def test_target_is_the_components_number_of_copies(zero: dict[str, Any]) -> None
     ],
 )
 def test_tracking_follows_the_catalogs_metric(metric: str, target: float, predefined: str) -> None:
-    """Growth and scale-in by what each copy has to do; scale-in is on unless an idle time stands in."""
+    """Target tracking uses the catalog's metric per copy, and scales in unless there is an idle time."""
     scaling = {"metric": metric, "target": target, "scale_in_cooldown": 120, "scale_out_cooldown": 30}
     template = template_of(make_stack(catalog_of(scaling=scaling)))
     target_id, _ = only(template, TARGET)
@@ -234,7 +234,7 @@ def test_tracking_follows_the_catalogs_metric(metric: str, target: float, predef
 
 
 def test_wake_policy_adds_a_copy(zero: dict[str, Any]) -> None:
-    """One step of one copy; a smallest change (MinAdjustmentMagnitude) is for percentages only."""
+    """The wake policy adds one copy, without MinAdjustmentMagnitude, which is only for percentages."""
     target_id, _ = only(zero, TARGET)
     _, wake = policies(zero)["wake"]
     assert wake == {
@@ -251,7 +251,7 @@ def test_wake_policy_adds_a_copy(zero: dict[str, Any]) -> None:
 
 
 def test_wake_alarm_goes_off_at_the_first_refused_call(zero: dict[str, Any]) -> None:
-    """AWS's own example has a threshold that takes two; a minute without refused calls is a good one."""
+    """The wake alarm fires at the first rejected call, and a minute without rejected calls ends it."""
     _, alarm = alarm_of(zero, "wake")
     assert {key: value for key, value in alarm.items() if key not in {"AlarmActions", "AlarmDescription", "Tags"}} == {
         "Namespace": "AWS/SageMaker",
@@ -268,7 +268,7 @@ def test_wake_alarm_goes_off_at_the_first_refused_call(zero: dict[str, Any]) -> 
 
 
 def test_idle_time_ends_the_copies(zero: dict[str, Any]) -> None:
-    """After so many minutes in which no copy had a call, the number is the minimum; no values are no idleness."""
+    """The copies go to the minimum after `idle_minutes` without a call; missing metric values do not count as idle."""
     _, alarm = alarm_of(zero, "idle")
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("ConcurrentRequestsPerCopy", "Maximum", 0)
     assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (60, 20, 20)
@@ -283,13 +283,13 @@ def test_idle_time_ends_the_copies(zero: dict[str, Any]) -> None:
 
 
 def test_idle_time_of_one_copy_replaces_trackings_own(zero: dict[str, Any]) -> None:
-    """Otherwise the copy would end after target tracking's tail, whatever the catalog says."""
+    """With one copy, `idle_minutes` switches off the scale-in of target tracking, which would come first."""
     _, tracking = policies(zero)["tracking"]
     assert tracking["TargetTrackingScalingPolicyConfiguration"]["DisableScaleIn"] is True
 
 
 def test_without_an_idle_time_tracking_scales_in() -> None:
-    """No idle policy, and target tracking goes down to the minimum by itself."""
+    """A catalog without `idle_minutes` has no idle policy, and target tracking scales in to the minimum."""
     template = template_of(make_stack(catalog_of()))
     assert set(policies(template)) == {"tracking", "wake"}
     _, tracking = policies(template)["tracking"]
@@ -297,14 +297,14 @@ def test_without_an_idle_time_tracking_scales_in() -> None:
 
 
 def test_idle_time_goes_down_to_the_minimum() -> None:
-    """With a minimum of its own the component keeps that many copies."""
+    """A component with a minimum above 0 keeps that number of copies after the idle time."""
     template = template_of(make_stack(catalog_of(scaling={"min": 1, "max": 3, "idle_minutes": 5})))
     [step] = policies(template)["idle"][1]["StepScalingPolicyConfiguration"]["StepAdjustments"]
     assert step["ScalingAdjustment"] == 1
 
 
 def test_schedule_becomes_scheduled_actions() -> None:
-    """Bounds change by the clock of the given place; a rate has no time zone."""
+    """Scheduled actions have the bounds and the time zone of the schedule; a rate has none."""
     schedule = [
         {"name": "day", "cron": "cron(0 8 ? * MON-FRI *)", "timezone": "Asia/Seoul", "min": 1},
         {"name": "reset", "cron": "rate(1 day)", "min": 0, "max": 1},
@@ -326,7 +326,7 @@ def test_schedule_becomes_scheduled_actions() -> None:
 
 
 def test_what_scales_goes_before_what_is_scaled(zero: dict[str, Any]) -> None:
-    """Deletion runs against creation: alarms, policies, target, component, endpoint, configuration, model, archive."""
+    """Alarms and policies are deleted before the component, and the component before endpoint and model."""
     ids = policies(zero)
     for name in ("wake", "idle"):
         assert waits_for(zero, alarm_of(zero, name)[0], ids[name][0])
@@ -339,7 +339,7 @@ def test_what_scales_goes_before_what_is_scaled(zero: dict[str, Any]) -> None:
 
 
 def test_component_waits_for_rights_and_log_groups(zero: dict[str, Any]) -> None:
-    """Its container may read, pull and log from its first second on, and both groups have a retention."""
+    """The component is created after its role has its rights, and both of its log groups have a retention."""
     component_id, _ = only(zero, COMPONENT)
     groups = {
         group["Properties"].get("LogGroupName"): (name, group)
@@ -367,14 +367,14 @@ def test_component_waits_for_rights_and_log_groups(zero: dict[str, Any]) -> None
 
 
 def test_only_endpoint_and_component_have_names(zero: dict[str, Any]) -> None:
-    """Model and configuration can be replaced while the old ones still serve."""
+    """Only endpoint and component have fixed names, so model and config can be replaced while old ones serve."""
     assert "ModelName" not in properties(zero, "AWS::SageMaker::Model")
     assert "EndpointConfigName" not in properties(zero, "AWS::SageMaker::EndpointConfig")
     assert properties(zero, "AWS::SageMaker::Endpoint")["EndpointName"] == "lmi-cohost"
 
 
 def test_other_models_change_the_component_alone() -> None:
-    """An added or changed model reaches the component through the bundle's address; the endpoint is not touched."""
+    """Other models change the address of the bundle and the component, and not the endpoint."""
     entry = {"model_id": "org/other", "task": "text-classification"}
     before = template_of(make_stack(catalog_of()))
     after = template_of(
@@ -388,14 +388,14 @@ def test_other_models_change_the_component_alone() -> None:
 
 
 def test_topologies_share_the_endpoints_identity() -> None:
-    """So another topology under the same name is an update that SageMaker refuses, and no deletion of what serves."""
+    """Another topology under the same name is an update that SageMaker rejects, and not a deletion of the endpoint."""
     multi, zero = template_of(make_stack(make_catalog())), template_of(make_stack(catalog_of()))
     for kind in ("AWS::SageMaker::Endpoint", "AWS::SageMaker::EndpointConfig", "AWS::SageMaker::Model"):
         assert only(multi, kind)[0] == only(zero, kind)[0]
 
 
 def test_outputs_say_how_to_call(zero: dict[str, Any]) -> None:
-    """The component and the models' names in its container stand in the outputs, and a call to paste."""
+    """The outputs have the component's name, the models' names in its container, and an example call."""
     outputs = {name: output["Value"] for name, output in zero["Outputs"].items()}
     store_id, _ = only(zero, "Custom::LmiModelStore")
     assert outputs["Topology"] == "scale-to-zero"
@@ -410,7 +410,7 @@ def test_outputs_say_how_to_call(zero: dict[str, Any]) -> None:
 
 
 def test_grant_invoke_allows_endpoint_and_component() -> None:
-    """A call names both, and needs the right on both; a caller that waits at zero asks for the component's state."""
+    """grant_invoke allows calls of endpoint and component, and reading the state of the component."""
     stack = make_stack(catalog_of())
     role = iam.Role(stack, "Caller", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     stack.endpoint.grant_invoke(role)
@@ -427,7 +427,7 @@ def test_grant_invoke_allows_endpoint_and_component() -> None:
 
 
 def test_metrics_of_calls_are_the_components_and_those_of_instances_the_endpoints() -> None:
-    """SageMaker sends the former by component; no stack writes a dimension by hand."""
+    """Metrics of calls have the component as dimension, and metrics of instances the endpoint."""
     endpoint = scale_to_zero(catalog_of())
     component = {"InferenceComponentName": "lmi-cohost-models"}
     variant = {"EndpointName": "lmi-cohost", "VariantName": "AllTraffic"}
@@ -443,6 +443,6 @@ def test_metrics_of_calls_are_the_components_and_those_of_instances_the_endpoint
 
 
 def test_other_endpoint_name_is_another_component() -> None:
-    """CloudFormation replaces no component, so the new one needs an id of its own; the same name keeps the id."""
+    """The component's logical id follows from its name, because CloudFormation cannot replace a component."""
     ids = [only(template_of(make_stack(catalog_of(name=name))), COMPONENT)[0] for name in ("one", "two", "one")]
     assert ids[0] == ids[2] != ids[1]

@@ -1,4 +1,4 @@
-"""The size of the model store's event against what is really sent."""
+"""The estimated size of the model store's event, compared with the event that is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from constructs_lib.storage.model_store import EVENT_LIMIT_BYTES, event_bytes, e
 
 
 def sent(models: dict[str, dict[str, str]]) -> int:
-    """The bytes of an update event as CloudFormation writes it, with a long signed response URL."""
+    """Return the size in bytes of an update event as CloudFormation writes it, with a long response URL."""
     arn = "arn:aws:lambda:ap-northeast-2:123456789012:function:" + "f" * 64
     properties = {
         "ServiceToken": arn,
@@ -33,13 +33,13 @@ def sent(models: dict[str, dict[str, str]]) -> int:
 
 
 def test_estimate_is_never_below_what_is_sent() -> None:
-    """What passes here passes Lambda: names and text of any script are counted at their longest."""
+    """The estimated size of an event is never below its real size, with names and text in any script."""
     models = {f"model-{number}": {"engine": "Python", "option.note": "한국어 텍스트"} for number in range(200)}
     assert sent(models) <= event_bytes({"Models": models, "Requirements": {}})
 
 
 def test_limit_is_sharp() -> None:
-    """One byte too many is refused, and the same models with one byte less are not."""
+    """An event that is one byte too long is rejected, and one of exactly the allowed length is not."""
     models = {"m": {"note": ""}}
     room = (EVENT_LIMIT_BYTES - event_bytes({"Models": models, "Requirements": {}})) // 2
     assert event_fault({"m": {"note": "x" * room}}, {}) is None
@@ -47,5 +47,5 @@ def test_limit_is_sharp() -> None:
 
 
 def test_requirements_count_too() -> None:
-    """The CPU image's requirements travel in the same event."""
+    """The estimated size includes the requirements of the CPU image."""
     assert event_fault({"m": {"engine": "Python"}}, {"m": "x" * EVENT_LIMIT_BYTES}) is not None

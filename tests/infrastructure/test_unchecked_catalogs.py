@@ -1,4 +1,4 @@
-"""No stack is built of a catalog whose settings do not go together, however the catalog was made."""
+"""Checks of the constructs: a catalog whose settings do not fit together is rejected, even if made in memory."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ENTRY = {"model_id": "org/name", "task": "text-classification"}
 
 
 def built_in_memory() -> Catalog:
-    """A catalog whose bounds cross, as no file could state them."""
+    """Return a catalog that was built in memory with bounds that cross."""
     return make_catalog(scaling={"min": 3, "max": 2})
 
 
 def changed_in_memory() -> Catalog:
-    """A right catalog that was given bounds of another topology."""
+    """Return a valid catalog that was changed in memory to bounds of another topology."""
     return make_catalog().model_copy(update={"scaling": Scaling(min=0, max=1)})
 
 
@@ -41,7 +41,7 @@ def changed_in_memory() -> Catalog:
 def test_stack_of_an_unchecked_catalog_is_refused(
     stack: Callable[..., Any], unchecked: Callable[[], Catalog], code: str
 ) -> None:
-    """The field is named before anything of the stack is made."""
+    """A stack of an invalid catalog is rejected with the field before any resource is defined."""
     app = cdk.App(context=FLAGS, analytics_reporting=False)
     with refused(code, "scaling.min", kind=CatalogError):
         stack(app, "Unchecked", catalog=unchecked())
@@ -49,7 +49,7 @@ def test_stack_of_an_unchecked_catalog_is_refused(
 
 
 def test_every_fault_is_a_line_of_its_own() -> None:
-    """Names and settings that do not go together are told at once."""
+    """All faults of names and settings are reported at once, each in a line."""
     batched = {**ENTRY, "handler": "batched", "max_idle_time": 60}
     with pytest.raises(CatalogError) as caught:
         make_stack(make_catalog(models={"nli": ENTRY, "n-li": batched}))

@@ -1,4 +1,4 @@
-"""Weights in S3: the bucket's stack, the rights on it, and what a review sees of a new revision."""
+"""Weights in S3: the stack of their bucket, the rights on it, and the diff of a new revision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUCKET = {"Fn::Join": ["", ["lmi-cohost-weights-", {"Ref": "AWS::AccountId"}, "-
 
 
 def catalog(revision: str = OLD, *, storage: dict[str, Any] | None = None, **more: dict[str, Any]) -> Catalog:
-    """A catalog of one pushed model, and more."""
+    """Return a catalog of one pushed model and further settings."""
     pushed = {"model_id": "org/nli", "revision": revision, "task": "text-classification", "weights": "s3"}
     return make_catalog(storage=storage, models={"nli": pushed, **more})
 
@@ -33,7 +33,7 @@ def weights_template(made: Catalog) -> dict[str, Any]:
 
 
 def reads(template: dict[str, Any], kind: str) -> list[tuple[str, str]]:
-    """What the role of a resource may do in buckets but the stack's own, as (action, resource or prefix)."""
+    """Return the rights of a resource's role outside the stack's own buckets, as (action, resource or prefix)."""
     role = next(name for name in resources(template, "AWS::IAM::Role") if kind in name)
     found = []
     for statement in statements(template, role):
@@ -46,12 +46,12 @@ def reads(template: dict[str, Any], kind: str) -> list[tuple[str, str]]:
 
 
 def _text(arn: Any) -> str:
-    """An ARN with its references left out."""
+    """Return an ARN as text without its references."""
     return arn if isinstance(arn, str) else "".join(part for part in arn["Fn::Join"][1] if isinstance(part, str))
 
 
 def test_container_may_read_the_weights_and_nothing_else_of_the_bucket() -> None:
-    """Below `weights/` only, and list no other prefix; manifests are none of its business."""
+    """The container may read and list only `weights/` of the bucket, and no manifests."""
     template = template_of(make_stack(catalog()))
     assert reads(template, "Endpoint") == [
         ("s3:GetObject", "arn:aws:s3:::lmi-cohost-weights--us-east-1/weights/*"),
@@ -60,12 +60,12 @@ def test_container_may_read_the_weights_and_nothing_else_of_the_bucket() -> None
 
 
 def test_function_sees_what_is_whole_and_reads_no_weights() -> None:
-    """Large files never pass through the function; it has no right to read one."""
+    """The publishing function may list manifests, and has no right to read weights."""
     assert reads(template_of(make_stack(catalog())), "ModelStore") == [("s3:ListBucket", "manifests/*")]
 
 
 def test_function_lets_s3_copy_what_goes_into_archives() -> None:
-    """It may read the parts, since S3 copies with its rights, and end a composition that failed; no more is new."""
+    """With `weights: archive` the function may also read `packed/` and abort a failed upload, and nothing else."""
     packed = {"model_id": "org/nli", "revision": OLD, "task": "text-classification", "weights": "archive"}
     template = template_of(make_stack(make_catalog(models={"nli": packed})))
     assert reads(template, "ModelStore") == [
@@ -81,12 +81,12 @@ def test_function_lets_s3_copy_what_goes_into_archives() -> None:
 
 
 def _list(value: Any) -> list[Any]:
-    """A value or a list of them, as a list."""
+    """Return a single value or a list as a list."""
     return value if isinstance(value, list) else [value]
 
 
 def test_addresses_of_the_users_own_may_be_read() -> None:
-    """`model_id: s3://…` needs no second place where the right is granted."""
+    """The role may read the address of `model_id: s3://…`, so no other setting is needed."""
     own = {"model_id": "s3://mine/models/own/", "task": "text-classification"}
     template = template_of(make_stack(make_catalog(models={"own": own})))
     assert reads(template, "Endpoint") == [
@@ -97,7 +97,7 @@ def test_addresses_of_the_users_own_may_be_read() -> None:
 
 
 def test_new_revision_shows_as_one_line_of_that_model() -> None:
-    """The properties hold no token, so `cdk diff` shows both addresses in plain text."""
+    """`cdk diff` shows a new revision as one line with both addresses, because properties have no CDK tokens."""
     before, after = (only(template_of(make_stack(catalog(one))), "Custom::LmiModelStore")[1] for one in (OLD, NEW))
     models = [resource["Properties"].pop("Models") for resource in (before, after)]
     assert before == after
@@ -107,7 +107,7 @@ def test_new_revision_shows_as_one_line_of_that_model() -> None:
 
 
 def test_bucket_is_told_to_the_function_and_to_callers() -> None:
-    """One name in the resource, in the output, and in the stack that makes it."""
+    """The custom resource, the output and the stack of the weights have the same bucket name."""
     template = template_of(make_stack(catalog()))
     assert only(template, "Custom::LmiModelStore")[1]["Properties"]["WeightsBucket"] == BUCKET
     assert template["Outputs"]["WeightsBucket"]["Value"] == BUCKET
@@ -115,7 +115,7 @@ def test_bucket_is_told_to_the_function_and_to_callers() -> None:
 
 
 def test_bucket_that_is_there_already_is_used() -> None:
-    """Named in the catalog, no stack makes one."""
+    """A catalog with `weights_bucket` uses this bucket, and no stack creates one."""
     made = catalog(storage={"weights_bucket": "bucket-of-mine"})
     assert not needs_weights_stack(made)
     template = template_of(make_stack(made))
@@ -125,7 +125,7 @@ def test_bucket_that_is_there_already_is_used() -> None:
 
 @pytest.mark.parametrize(("source", "publisher"), [("s3", False), ("archive", True)])
 def test_the_key_of_a_bucket_of_the_users_own_may_decrypt(source: str, *, publisher: bool) -> None:
-    """Containers read with it, and the function where S3 copies weights into archives with its rights."""
+    """Containers may decrypt with the bucket's key, and so may the function if S3 copies weights for it."""
     model = {"model_id": "org/nli", "revision": OLD, "task": "text-classification", "weights": source}
     storage = {"weights_bucket": "bucket-of-mine", "weights_kms_key": KEY}
     template = template_of(make_stack(make_catalog(storage=storage, models={"nli": model})))
@@ -139,13 +139,13 @@ def test_the_key_of_a_bucket_of_the_users_own_may_decrypt(source: str, *, publis
 
 
 def test_catalog_without_pushed_weights_needs_no_stack() -> None:
-    """Nothing is made that nobody uses."""
+    """A catalog without weights in S3 has no stack for weights."""
     assert not needs_weights_stack(make_catalog())
     assert needs_weights_stack(catalog())
 
 
 def test_bucket_is_private_and_forgets_halves_of_uploads() -> None:
-    """Encrypted, closed to the public, TLS only; parts of an upload that never ended do not bill for ever."""
+    """The bucket of the weights is encrypted and private, requires TLS, and deletes unfinished uploads."""
     template = weights_template(catalog())
     bucket_id, bucket = only(template, "AWS::S3::Bucket")
     properties = bucket["Properties"]
@@ -161,6 +161,6 @@ def test_bucket_is_private_and_forgets_halves_of_uploads() -> None:
 
 
 def test_kept_bucket_outlives_its_stack() -> None:
-    """The same word as for archives."""
+    """`on_destroy: keep` retains the bucket of the weights after its stack is deleted."""
     _, bucket = only(weights_template(catalog(storage={"on_destroy": "keep"})), "AWS::S3::Bucket")
     assert bucket["DeletionPolicy"] == "Retain"

@@ -1,4 +1,4 @@
-"""The handlers' benchmark runs from end to end, on a CPU and, as far as there is a way to see it here, on a GPU."""
+"""The handlers' benchmark runs to its end on a CPU, and with a simulated GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_both_handlers_are_measured_and_judged(
     benchmark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, device: str
 ) -> None:
-    """A line for each handler and case, the share of the device's own rate, and verdicts on a CPU.
+    """The benchmark prints a line per handler and case, the share of the device's rate, and verdicts.
 
     For a GPU the CPU stands in where a device is named; the copy of the stock handler and all else are as there.
     """

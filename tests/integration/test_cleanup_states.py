@@ -1,4 +1,4 @@
-"""`cohost cleanup` against the embedded AWS, from states that deploys and destroys were left in."""
+"""`cohost cleanup` against the emulator, from states that deploys and deletions left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE = Polling(poll_s=0.05, limit_s=60)
 
 
 class Session(boto3.Session):
-    """A session that keeps its clients: the clean-up asks for one at each of its steps, and making one takes long."""
+    """A session that caches its clients, because creating clients is slow and the clean-up creates many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Session(boto3.Session):
 
 
 class World:
-    """An embedded AWS whose containers are fakes, and what was done to it before the clean-up."""
+    """An emulator with fake containers, and functions that prepare the state before the clean-up."""
 
     def __init__(self) -> None:
         self.session = Session()
@@ -49,12 +49,12 @@ class World:
         self._count = 0
 
     def next_stack(self) -> None:
-        """Choose a name that no stack has had: CloudFormation remembers deleted ones."""
+        """Return a stack name that was not used before, because CloudFormation remembers deleted stacks."""
         self._count += 1
         self.stack = f"s{self._count}"
 
     def clear(self) -> None:
-        """Remove what a test left, whoever made it."""
+        """Delete all resources that a test left."""
         cloudformation = self.session.client("cloudformation")
         if not self.status().startswith("DELETE"):
             cloudformation.update_termination_protection(StackName=self.stack, EnableTerminationProtection=False)
@@ -69,7 +69,7 @@ class World:
             logs.delete_log_group(logGroupName=group["logGroupName"])
 
     def create(self, *, keep: bool = False, broken: bool = False, wait: bool = True, protected: bool = False) -> None:
-        """Deploy the stack; with `broken`, something that cannot be made comes after the endpoint."""
+        """Deploy the stack; with `broken`, its last resource after the endpoint fails."""
         self.session.client("cloudformation").create_stack(
             StackName=self.stack,
             TemplateBody=template(keep=keep, broken=broken),
@@ -80,7 +80,7 @@ class World:
             self.settle()
 
     def settle(self) -> str:
-        """Wait until the stack has come to rest; its status."""
+        """Wait until no operation of the stack runs, and return its status."""
         wait_for(lambda: not self.status().endswith("IN_PROGRESS"))
         return self.status()
 
@@ -89,17 +89,17 @@ class World:
         return str(self.session.client("cloudformation").list_stacks()["StackSummaries"][0]["StackStatus"])
 
     def bucket(self) -> str:
-        """The one bucket."""
+        """Return the name of the only bucket."""
         return str(self.session.client("s3").list_buckets()["Buckets"][0]["Name"])
 
     def delete_by_hand(self) -> None:
-        """What `cdk destroy` does."""
+        """Delete the stack as `cdk destroy` does."""
         self.session.client("cloudformation").delete_stack(StackName=self.stack)
         self.settle()
 
 
 def template(*, keep: bool, broken: bool) -> str:
-    """A stack of the shape of ours: a bucket, a role, and an endpoint with what it needs."""
+    """Return a stack like the project's: a bucket, a role, and an endpoint."""
     trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
     role = {"Fn::GetAtt": ["Role", "Arn"]}
     data = {"Fn::Sub": "s3://${Bucket}/models/"}
@@ -142,7 +142,7 @@ def of(kind: str, **properties: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One embedded AWS for this file; boto3 and the command find it by the environment."""
+    """Start one emulator for this file, which boto3 and the command find by environment variables."""
     limits = SageMakerSettings(publish_interval_s=0.2, transition_delay_s=0.3)
     make = functools.partial(SageMaker, settings=limits, start_container=FakeFactory())
     with running(tmp_path_factory.mktemp("state"), make) as door, pytest.MonkeyPatch.context() as patch:
@@ -154,7 +154,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def world(aws: World) -> Iterator[World]:
-    """The embedded AWS for one test, which leaves nothing in it; stacks get a name of their own."""
+    """Return the emulator for one test, which leaves it empty; stacks get unique names."""
     aws.next_stack()
     yield aws
     aws.clear()
@@ -171,27 +171,27 @@ def nothing_is_left(world: World, *, everything: bool = False) -> None:
 
 
 def test_a_whole_stack_goes(world: World) -> None:
-    """The plain case, which `cdk destroy` does too."""
+    """`cohost cleanup` removes a complete stack."""
     world.create()
     nothing_is_left(world)
 
 
 def test_a_stack_that_is_being_made_is_waited_for(world: World) -> None:
-    """While the endpoint is in Creating nothing can be deleted; the clean-up outlasts that."""
+    """`cohost cleanup` waits until an endpoint in Creating can be deleted."""
     world.create(wait=False)
     wait_for(lambda: world.session.client("sagemaker").list_endpoints()["Endpoints"])
     nothing_is_left(world)
 
 
 def test_a_stack_that_rolled_back_goes(world: World) -> None:
-    """A failed first deploy leaves a stack that can only be deleted."""
+    """`cohost cleanup` removes the stack of a failed first deploy."""
     world.create(broken=True)
     assert world.status() == "ROLLBACK_COMPLETE"
     nothing_is_left(world)
 
 
 def test_an_endpoint_that_is_gone_already_is_no_obstacle(world: World) -> None:
-    """Somebody deleted it by hand, or it expired."""
+    """`cohost cleanup` works if the endpoint was deleted by hand or has expired."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     sagemaker.delete_endpoint(EndpointName="E")
@@ -200,7 +200,7 @@ def test_an_endpoint_that_is_gone_already_is_no_obstacle(world: World) -> None:
 
 
 def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> None:
-    """What somebody else put there is not deleted by the plain command, and is named as the reason."""
+    """`cohost cleanup` without --all keeps a bucket with somebody else's object, and names the object as the reason."""
     world.create()
     bucket = world.bucket()
     world.session.client("s3").put_object(Bucket=bucket, Key="theirs", Body=b"x")
@@ -216,7 +216,7 @@ def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> 
 def test_an_object_that_nobody_may_delete_is_the_reason_that_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 reports it inside an answer of success; the bucket stays, and the rest of the stack goes."""
+    """An object that cannot be deleted is named as the reason why the bucket stays; the rest is deleted."""
     world.create()
     bucket, s3 = world.bucket(), world.session.client("s3")
     s3.put_object(Bucket=bucket, Key="theirs", Body=b"x")
@@ -231,7 +231,7 @@ def test_an_object_that_nobody_may_delete_is_the_reason_that_is_told(
 
 
 def test_a_kept_bucket_is_told_and_goes_with_all(world: World) -> None:
-    """`on_destroy: keep` is respected by the plain command, which says that the bucket still bills."""
+    """`on_destroy: keep` keeps the bucket without --all, and the output says that the bucket bills."""
     world.create(keep=True)
     world.session.client("s3").put_object(Bucket=world.bucket(), Key="models/a.tar.gz", Body=b"x")
     world.delete_by_hand()
@@ -243,7 +243,7 @@ def test_a_kept_bucket_is_told_and_goes_with_all(world: World) -> None:
 
 
 def test_what_a_stack_forgot_is_found_by_its_tags(world: World) -> None:
-    """What an update replaced and could not delete stands in no list of the stack, but carries its name, and bills."""
+    """An endpoint that is no longer in the stack, but has the stack's tag, is found and deleted."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
@@ -258,13 +258,13 @@ def test_what_a_stack_forgot_is_found_by_its_tags(world: World) -> None:
 
 
 def any_under_way(world: World) -> bool:
-    """Whether an endpoint is changing."""
+    """Return True if an endpoint is being created, updated or deleted."""
     endpoints = world.session.client("sagemaker").list_endpoints()["Endpoints"]
     return any(one["EndpointStatus"].endswith("ing") for one in endpoints)
 
 
 def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:
-    """Termination protection is there to be respected: nothing of the stack is touched."""
+    """A stack with termination protection is rejected with the fix, and nothing of it is deleted."""
     world.create(protected=True)
     outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
     assert outcome.removed == ()
@@ -276,7 +276,7 @@ def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:
 
 
 def test_a_protected_stack_keeps_all_it_has_when_an_earlier_one_had_its_name(world: World) -> None:
-    """CloudFormation remembers deleted stacks by name; what the present one of that name has is not theirs."""
+    """A protected stack keeps its resources although a deleted stack had the same name."""
     world.create()
     world.delete_by_hand()
     world.create(protected=True)
@@ -287,7 +287,7 @@ def test_a_protected_stack_keeps_all_it_has_when_an_earlier_one_had_its_name(wor
 
 
 def test_a_log_group_that_was_written_to_once_more_goes(world: World) -> None:
-    """A container's last line can come when its group is gone: SageMaker makes another, which no stack knows."""
+    """A log group that SageMaker created again after the deletion of the stack is deleted."""
     world.create()
     world.delete_by_hand()
     world.session.client("logs").create_log_group(logGroupName=LOG_GROUP)
@@ -295,7 +295,7 @@ def test_a_log_group_that_was_written_to_once_more_goes(world: World) -> None:
 
 
 def test_the_log_of_an_endpoint_that_another_stack_made_since_is_left_alone(world: World) -> None:
-    """Endpoints keep their names over stacks: a deleted stack's endpoint says nothing about the one that is there."""
+    """The log group of an endpoint that another stack has created under the same name is kept."""
     world.create()
     world.delete_by_hand()
     deleted = world.stack
@@ -307,7 +307,7 @@ def test_the_log_of_an_endpoint_that_another_stack_made_since_is_left_alone(worl
 
 
 def test_other_stacks_are_never_touched(world: World) -> None:
-    """Only stacks whose description is ours count, even when one of that name is asked for."""
+    """`cohost cleanup` deletes only stacks with the description of this project, even if another is named."""
     foreign = json.dumps({"Description": "theirs", "Resources": {"Logs": of("Logs::LogGroup")}})
     world.session.client("cloudformation").create_stack(StackName=world.stack, TemplateBody=foreign)
     world.settle()
@@ -317,7 +317,7 @@ def test_other_stacks_are_never_touched(world: World) -> None:
 
 
 def test_the_command_asks_tells_and_proves(world: World) -> None:
-    """A dry run changes nothing; without a terminal --yes is asked for; the end is a proof and an exit code."""
+    """`cohost cleanup` needs --yes without a terminal, changes nothing with --dry-run, and checks its result."""
     world.create()
     runner = CliRunner()
     dry = runner.invoke(cli.app, ["cleanup", "--stack", world.stack, "--dry-run", "--json"])
@@ -338,7 +338,7 @@ def test_the_command_asks_tells_and_proves(world: World) -> None:
 
 
 def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
-    """Endpoints of others are in the list too: they bill the same."""
+    """`cohost orphans` lists every endpoint with its price, also those of other projects."""
     world.create()
     (found,) = json.loads(CliRunner().invoke(cli.app, ["orphans", "--json"]).stdout)["us-east-1"]
     assert (found["name"], found["stack"], found["instances"]) == ("E", world.stack, {"ml.g5.xlarge": 1})
@@ -348,7 +348,7 @@ def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
 
 
 def test_orphans_lists_an_endpoint_whose_configuration_was_deleted(world: World) -> None:
-    """SageMaker allows that, and forgotten endpoints are often in that state: they bill all the same."""
+    """`cohost orphans` lists an endpoint whose endpoint config was deleted."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]
@@ -358,7 +358,7 @@ def test_orphans_lists_an_endpoint_whose_configuration_was_deleted(world: World)
 
 
 def test_a_refused_delete_is_told_and_does_not_stop_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thing that cannot go is named with the service's reason; everything else goes."""
+    """A resource that cannot be deleted is named with the service's reason, and all others are deleted."""
     world.create()
     sagemaker = world.session.client("sagemaker")
     config = sagemaker.describe_endpoint(EndpointName="E")["EndpointConfigName"]

@@ -34,7 +34,7 @@ def aws(tmp_path: Path) -> Iterator[Aws]:
 
 @contextmanager
 def started(aws: Aws, out: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Locust as a user starts it, on both models of the component; it ends with the test."""
+    """Start Locust as a user does, for both models of the component, and end it with the test."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "AWS_"))},
         **aws.door.environment(),
@@ -51,7 +51,7 @@ def started(aws: Aws, out: Path, *options: str) -> Iterator[subprocess.Popen[str
 
 
 def test_a_load_test_at_zero_fails_or_wakes_the_component_up_first(aws: Aws, tmp_path: Path) -> None:
-    """Without --wake it says that there is no capacity; with it one call is refused before both models are measured."""
+    """A load test at zero copies fails without --wake; with it one call is rejected before both models are measured."""
     with started(aws, tmp_path / "at-zero") as refused:
         output, _ = refused.communicate(timeout=120)
     assert refused.returncode == 1, output

@@ -1,4 +1,4 @@
-"""The contracts of imports that `make check` holds: the product keeps them, each kind of planted arrow breaks one."""
+"""The import contracts of `make check`: the project keeps them, and each forbidden import is found."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_the_product_keeps_its_contracts() -> None:
-    """The check below can pass: nothing is planted."""
+    """The project keeps all import contracts."""
     done = lint(ROOT)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_arrow_breaks_a_contract(copied: Path, kind: str) -> None:
-    """Each kind of arrow that the contracts forbid is found and named."""
+    """Each kind of import that the import contracts forbid is found and named."""
     file, text, told = PLANTED[kind]
     path = copied / file
     path.write_text((path.read_text() if path.exists() else "") + "\n" + text)

@@ -40,7 +40,7 @@ Forward.launch = _poisoned
 
 
 def write_model(folder: Path, **options: object) -> Path:
-    """A model's folder as its archive unpacks."""
+    """Write a model's folder as its unpacked archive."""
     folder.mkdir(parents=True)
     for file in SOURCE.glob("*.py"):
         if file.name != "__init__.py":
@@ -62,13 +62,13 @@ def write_model(folder: Path, **options: object) -> Path:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the container's models, with its log."""
+    """Return the folder of the container's models, with its log."""
     return tmp_path_factory.mktemp("container")
 
 
 @pytest.fixture(scope="module")
 def container(root: Path) -> Iterator[Container]:
-    """A container with five models, which all tests share: starting takes seconds."""
+    """Start a container with five models that all tests share, because a start takes seconds."""
     (root / "store").mkdir()
     with (write_model(root / "poisoned") / "cohost_forward.py").open("a") as file:
         file.write(POISON)
@@ -121,7 +121,7 @@ async def invoke(client: httpx.AsyncClient, model: str, inputs: Any, **parameter
 
 
 def test_each_request_has_a_status_of_its_own_on_the_wire(container: Container) -> None:
-    """Good and bad requests at once: 200 with the stock handler's text, 400 and 413 with a reason, headers that ask."""
+    """Simultaneous good and bad requests get 200 with the stock handler's text, or 400 or 413 with a reason."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         bodies: list[Any] = ["the movie was great", 3, ["a"] * 9, LONG] * 8
@@ -142,7 +142,7 @@ def test_each_request_has_a_status_of_its_own_on_the_wire(container: Container) 
 
 
 def test_clients_that_leave_do_not_hold_others_up(container: Container) -> None:
-    """Half of the clients close their connections while their requests wait; the other half is answered."""
+    """If half of the clients close their connections, the requests of the other half are still answered."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         leaving = [asyncio.create_task(invoke(client, "minilm", [LONG] * 8)) for _ in range(12)]
@@ -159,19 +159,19 @@ def test_clients_that_leave_do_not_hold_others_up(container: Container) -> None:
 
 
 async def workers(client: httpx.AsyncClient, model_dir: Path) -> list[int]:
-    """The process ids of a model's workers, those too that belong to no model of the server's list."""
+    """Return the process ids of a model's workers, including unlisted ones."""
     answer = (await client.get("/_cohost/workers")).json()
     return [worker["pid"] for worker in answer if worker["model_dir"] == str(model_dir)]
 
 
 async def left(client: httpx.AsyncClient, model_dir: Path, pid: int) -> None:
-    """Wait until a process has ended; one that ends by itself has half a second to send its answers."""
+    """Wait until a process has ended; a process that ends itself first sends its answers for half a second."""
     while pid in await workers(client, model_dir):  # noqa: ASYNC110 - another process knows
         await asyncio.sleep(0.02)
 
 
 async def recovered(client: httpx.AsyncClient, model: str) -> list[httpx.Response]:
-    """The answers until a model answers again, that one too. Others are those of a process that starts."""
+    """Return the answers up to the first success of a model whose process is restarted."""
     answers = []
     for _ in range(600):
         answers.append(await invoke(client, model, "fine"))
@@ -184,7 +184,7 @@ async def recovered(client: httpx.AsyncClient, model: str) -> list[httpx.Respons
 
 
 async def is_alone(client: httpx.AsyncClient, model_dir: Path, ended: int) -> None:
-    """A model that has recovered has one process, another than before, and the server is healthy."""
+    """Assert that a recovered model has one new process, and that the server is healthy."""
     (pid,) = await workers(client, model_dir)
     assert pid != ended
     assert (await client.get("/ping")).status_code == 200
@@ -263,7 +263,7 @@ def test_a_pass_that_hangs_loses_no_call(container: Container, root: Path) -> No
 
 
 def test_unloading_leaves_no_process(container: Container, root: Path) -> None:
-    """The server starts one for each model that it unloads, loaded again at once or not; each of them ends itself."""
+    """The process that the server starts for an unloaded model ends itself, also after an immediate reload."""
     folder, rounds = write_model(root / "unloaded"), 4
 
     async def scenario(client: httpx.AsyncClient) -> None:
@@ -283,7 +283,7 @@ def test_unloading_leaves_no_process(container: Container, root: Path) -> None:
 def test_a_model_that_cannot_be_loaded_is_answered_at_once_and_does_not_lock_the_server(
     container: Container, root: Path
 ) -> None:
-    """The log has the reason; nothing of the model is left, and other models are loaded and unloaded as before."""
+    """A model that cannot be loaded is answered at once and leaves no process; other loads work."""
     bad, good = write_model(root / "bad", dtype="fp8"), write_model(root / "good")
 
     async def scenario(client: httpx.AsyncClient) -> None:
@@ -302,7 +302,7 @@ def test_a_model_that_cannot_be_loaded_is_answered_at_once_and_does_not_lock_the
 
 
 def test_hundreds_of_requests_at_once_are_batched_and_none_is_lost(container: Container) -> None:
-    """Thirty-two clients: each answer belongs to its own text, in fewer passes than texts."""
+    """Requests of 32 clients each get their own answer, in fewer passes than texts."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         texts = [" ".join(["movie", "great", "food"][n % 3] for _ in range(1 + n % 40)) for n in range(120)]

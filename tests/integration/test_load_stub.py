@@ -1,4 +1,4 @@
-"""The load test held against a target whose behaviour is known: Locust as a user starts it, and a stub that answers.
+"""The load test against a target of known behaviour: Locust as a user starts it, and a stub.
 
 What depends on time is measured up to three times, because another process on the machine can spoil a measurement; a
 generator that is wrong is wrong each time.
@@ -49,18 +49,18 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The stub's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     def counts(self) -> dict[str, int]:
-        """Connections (this one too) and calls so far."""
+        """Return the number of connections, including this one, and of calls so far."""
         with urllib.request.urlopen(f"{self.url}/counts", timeout=60) as answer:  # noqa: S310 - http only
             return dict(json.load(answer))
 
 
 @dataclass
 class Done:
-    """A finished load test: its exit code, what it printed, its result where it wrote one, and how long it took."""
+    """A finished load test: exit code, output, result if there is one, and duration."""
 
     code: int
     output: str
@@ -69,7 +69,7 @@ class Done:
 
     @property
     def result(self) -> Run:
-        """The result, which must be there."""
+        """Return the result, which must exist."""
         assert self.run is not None, self.output
         return self.run
 
@@ -100,14 +100,14 @@ def stub() -> Iterator[Callable[..., Target]]:
 
 
 def command_of(target: Target, out: Path, *arguments: str) -> list[str]:
-    """Locust on a stub with one model that answers at once, without a warm-up."""
+    """Return the Locust command for a stub with one model and no warm-up."""
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
     command += ["--host", target.url, "--models", "stub", "--task", "text-classification", "--warmup", "0"]
     return [*command, "--out", str(out), *arguments]
 
 
 def environment() -> dict[str, str]:
-    """This environment without the options that it may hold."""
+    """Return the environment without variables for options of the load test."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_"))}
 
 
@@ -128,12 +128,12 @@ def load(target: Target, out: Path, *arguments: str) -> Done:
 
 
 def code_of_a_missed_limit(done: Done) -> int:
-    """1; or 3 where the machine was so busy that the run must not be believed at all, which counts for more."""
+    """Return 1, or 3 if the machine was too busy for a valid load test."""
     return 1 if done.result.record.valid else 3
 
 
 def within(tries: int, attempt: Callable[[int], str | None]) -> None:
-    """Try a measurement until it holds; each attempt returns what was wrong, or None."""
+    """Repeat a measurement until it succeeds; each attempt returns its fault or None."""
     faults: list[str] = []
     for number in range(tries):
         fault = attempt(number)
@@ -163,7 +163,7 @@ SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/sag
 def test_the_stub_answers_programs_and_no_web_page(
     stub: Callable[..., Target], method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """A refused request is no call; where the stub stands for SageMaker a call is signed."""
+    """The stub rejects web pages without counting a call, and checks signatures as SageMaker would."""
     target = stub()
     connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
     connection.request(method, path, b"{}" if method == "POST" else None, headers)
@@ -174,7 +174,7 @@ def test_the_stub_answers_programs_and_no_web_page(
 
 
 def test_fifty_users_see_the_latency_of_the_target(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """20 ms answers read as 20 ms with 50 users, over one connection a user and no more."""
+    """With 50 users a latency of 20 ms is measured as 20 ms, with one connection per user at most."""
 
     def attempt(number: int) -> str | None:
         target = stub("--delay-ms", "20")
@@ -193,7 +193,7 @@ def test_fifty_users_see_the_latency_of_the_target(stub: Callable[..., Target], 
 
 
 def test_latencies_agree_with_an_independent_client(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Threads with the standard library's HTTP client find the same median within 5 %."""
+    """Threads with the standard library's client measure the same median within 5 %."""
 
     def attempt(number: int) -> str | None:
         target = stub("--delay-ms", "20")
@@ -231,7 +231,7 @@ def threaded(target: Target, *, threads: int, seconds: float) -> list[float]:
 
 
 def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """A target that stands still for 3 s makes every caller wait who was due in them, not just one."""
+    """In an open load a freeze of 3 s delays every call that was due in this time."""
 
     def attempt(number: int) -> str | None:
         target = stub("--delay-ms", "5", "--freeze-after", "1", "--freeze", "3")
@@ -248,7 +248,7 @@ def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path:
 
 
 def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Every fifth call 503: a fifth failed, by its status, and no call was repeated in secret."""
+    """A target that fails every fifth call gives a fifth of failed calls, and no call is repeated."""
     target = stub("--delay-ms", "5", "--fail-every", "5")
 
     done = load(target, tmp_path / "run", "-u", "4", "--skip-cold", "--measure", "2", "--max-error-rate", "0.1")
@@ -263,7 +263,7 @@ def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: P
 
 
 def test_a_rate_that_is_not_reached_marks_the_run(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """A target that can do half of what was planned ends with a mark and an exit code, not with a nice table."""
+    """A target that reaches half of the planned rate gives a mark and an exit code."""
     target = stub("--delay-ms", "20", "--workers", "1")
 
     done = load(target, tmp_path / "run", "--rate", "100", "-u", "20", "--skip-cold", "--measure", "3")
@@ -276,7 +276,7 @@ def test_a_rate_that_is_not_reached_marks_the_run(stub: Callable[..., Target], t
 
 
 def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Calls fail as timed out after the second that they have, not after the minute that is the default."""
+    """Calls without an answer fail after --timeout, and not after a minute."""
     done = load(stub("--silent"), tmp_path / "run", "-u", "3", "--skip-cold", "--timeout", "1", "--measure", "1.5")
 
     outcomes = set(done.result.samples["outcome"].tolist())
@@ -287,7 +287,7 @@ def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable
 
 
 def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """When no model answers at all, nothing is measured, and the reason is said."""
+    """A load test ends without a measurement and with the reason if no model answers the first calls."""
     done = load(stub("--items", "3"), tmp_path / "run", "-u", "3", "--measure", "5")
 
     assert done.code == 1
@@ -296,7 +296,7 @@ def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_p
 
 
 def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """With --processes all calls of all workers are in the result, once each, signed as for SageMaker.
+    """A load test with --processes has each call of each worker once in its result, signed as for SageMaker.
 
     Workers count as ready to Locust while they still ask for their endpoint; the run must wait for them.
     """
@@ -328,7 +328,7 @@ def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Pa
 
 
 def test_sweeps_are_steps_of_one_run(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Each step has its texts a call and its callers, and Locust's own statistics name both."""
+    """Each step of a sweep has its texts per call and its callers, which Locust's statistics name."""
 
     def attempt(number: int) -> str | None:
         folder = tmp_path / str(number)
@@ -354,7 +354,7 @@ def test_sweeps_are_steps_of_one_run(stub: Callable[..., Target], tmp_path: Path
 
 
 def test_a_p99_over_its_limit_is_exit_code_1(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """A pipeline stops at a latency that it does not want."""
+    """A load test with a p99 over --p99-below ends with exit code 1."""
     done = load(stub("--delay-ms", "10"), tmp_path / "run", "--skip-cold", "--measure", "1", "--p99-below", "5")
 
     assert "p99" in done.marks
@@ -362,7 +362,7 @@ def test_a_p99_over_its_limit_is_exit_code_1(stub: Callable[..., Target], tmp_pa
 
 
 def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """An interrupted run is a result with a mark, and ends at once."""
+    """Ctrl-C ends a load test at once with a marked result."""
     target, out = stub("--delay-ms", "5"), tmp_path / "run"
     command = command_of(target, out, "-u", "2", "--measure", "60")
     process = subprocess.Popen(
@@ -383,7 +383,7 @@ def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: P
 
 
 def test_a_thousand_users_start_in_seconds(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Users share one client, so there is nothing to build for each of them."""
+    """A thousand users start in seconds, because they share one client."""
 
     def attempt(number: int) -> str | None:
         arguments = ("-u", "1000", "-r", "1000", "--measure", "1")
@@ -396,7 +396,7 @@ def test_a_thousand_users_start_in_seconds(stub: Callable[..., Target], tmp_path
 
 
 def test_help_names_every_option_and_the_documents_too() -> None:
-    """`locust -f load_tests/encoders.py --help` and the documents know all options of ours, with their variables."""
+    """`locust --help` and the documents have all options of the load test with their variables."""
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment())
     documents = (ROOT / "docs" / "load-tests.md").read_text()
@@ -420,7 +420,7 @@ def test_help_names_every_option_and_the_documents_too() -> None:
     ],
 )
 def test_a_wrong_option_ends_with_a_clear_line(arguments: list[str], message: str) -> None:
-    """A user sees what is wrong and what is allowed, without a trace of our code."""
+    """A wrong option ends with one line that has the allowed values, without a traceback."""
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--task", "text-classification"]
     command += [] if "--models" in arguments else ["--models", "a"]
     done = subprocess.run(
@@ -439,7 +439,7 @@ def test_a_wrong_option_ends_with_a_clear_line(arguments: list[str], message: st
 
 
 def test_ssl_before_locust_is_refused_with_the_reason() -> None:
-    """Importing boto3 first would break TLS in a way that nobody understands, so it is said at once."""
+    """A load test that imported ssl before Locust is rejected with the reason."""
     code = "import boto3; import load_tests.encoders"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
 

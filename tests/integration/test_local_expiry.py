@@ -1,4 +1,4 @@
-"""Monitoring and end of life on the AWS for one machine: the resources deploy, and what they promise happens."""
+"""Monitoring and expiry in the emulator: the resources deploy, and alarms and schedules act."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCOUNT = "123456789012"
 
 @pytest.fixture
 def door(tmp_path: Any) -> Iterator[FrontDoor]:
-    """A front door of its own for each test."""
+    """Start a front door for each test."""
     with running(tmp_path) as front_door:
         yield front_door
 
@@ -121,12 +121,12 @@ def template(**changes: Any) -> str:
 
 
 def at(moment: datetime) -> str:
-    """The expression of a one-time schedule."""
+    """Return the expression of a one-time schedule."""
     return f"at({moment:%Y-%m-%dT%H:%M:%S})"
 
 
 def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -> None:
-    """Each type exists after the deploy with what the template says, changes in place, and is gone in the end."""
+    """Each resource type of monitoring is created as the template says, updated in place, and deleted."""
     cloudformation, later = door.client("cloudformation"), datetime.now(UTC) + timedelta(days=30)
     cloudformation.create_stack(StackName="s", TemplateBody=template(when=at(later)), Capabilities=CAPABILITIES)
     first = outputs_of(door.settle("CREATE_COMPLETE"))
@@ -157,8 +157,61 @@ def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -
     assert [group["Name"] for group in door.client("scheduler").list_schedule_groups()["ScheduleGroups"]] == ["default"]
 
 
+def filtered(pattern: str, value: str = "$calls") -> str:
+    """The template of a log group with a metric filter."""
+    transformation = {
+        "MetricName": "Calls",
+        "MetricNamespace": "LmiCohost/e",
+        "MetricValue": value,
+        "Unit": "Count",
+        "Dimensions": [{"Key": "Model", "Value": "$model"}],
+    }
+    own = {
+        "LogGroupName": {"Ref": "Logs"},
+        "FilterPattern": pattern,
+        "MetricTransformations": [transformation],
+    }
+    return json.dumps(
+        {
+            "Resources": {
+                "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/own"}},
+                "Filter": {"Type": "AWS::Logs::MetricFilter", "Properties": own},
+            }
+        }
+    )
+
+
+def test_a_metric_filter_is_made_changed_and_removed(door: FrontDoor) -> None:
+    """The log group has it as the template says, and loses it with the stack."""
+    cloudformation, logs = door.client("cloudformation"), door.client("logs")
+    cloudformation.create_stack(StackName="s", TemplateBody=filtered('[..., mark = "m", model, calls]'))
+    door.settle("CREATE_COMPLETE")
+    (made,) = logs.describe_metric_filters(logGroupName="/own")["metricFilters"]
+    (transformation,) = made["metricTransformations"]
+    assert made["filterPattern"] == '[..., mark = "m", model, calls]'
+    assert transformation["dimensions"] == {"Model": "$model"}
+
+    cloudformation.update_stack(StackName="s", TemplateBody=filtered('[..., mark = "m", model, calls]', value="1"))
+    door.settle("UPDATE_COMPLETE")
+    (changed,) = logs.describe_metric_filters(logGroupName="/own")["metricFilters"]
+    assert changed["metricTransformations"][0]["metricValue"] == "1"
+    assert changed["filterName"] == made["filterName"]
+
+    door.delete_stack()
+    assert logs.describe_metric_filters()["metricFilters"] == []
+
+
+def test_a_metric_filter_that_would_not_be_evaluated_fails_the_deploy(door: FrontDoor) -> None:
+    """No metric would ever come, and no word would say so."""
+    client = door.client("cloudformation")
+    client.create_stack(StackName="s", TemplateBody=filtered("{ $.model = * }"))
+    door.settle("ROLLBACK_COMPLETE")
+    events = client.describe_stack_events(StackName="s")["StackEvents"]
+    assert any("the only kind that this emulation evaluates" in one.get("ResourceStatusReason", "") for one in events)
+
+
 def test_schedule_publishes_to_its_topic(door: FrontDoor) -> None:
-    """A schedule of a stack reaches a queue on its topic; a rate begins as soon as it is made."""
+    """A stack's schedule publishes to a queue on its topic; a rate starts at once."""
     sqs = door.client("sqs")
     url = sqs.create_queue(QueueName="q")["QueueUrl"]
     body = template(when="rate(1 day)", to=("sqs", f"arn:aws:sqs:us-east-1:{ACCOUNT}:q"))
@@ -175,7 +228,7 @@ def test_schedule_publishes_to_its_topic(door: FrontDoor) -> None:
 
 
 def test_schedule_with_a_target_that_nobody_can_call_fails_the_deploy(door: FrontDoor) -> None:
-    """The reason stands in the stack's events, not in a log at night."""
+    """A schedule with an impossible target fails the deploy with the reason in the events."""
     wrong = resources(when="rate(1 day)")
     wrong["Schedule"]["Properties"]["Target"]["Arn"] = "arn:aws:scheduler:::aws-sdk:sagemaker:describeEndpoint"
     client = door.client("cloudformation")
@@ -192,7 +245,7 @@ FAST = 3600
 
 
 def catalog(**settings: Any) -> Catalog:
-    """A catalog of one model."""
+    """Return a catalog of one model."""
     endpoint = {"name": "lmi", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
     model = {"model_id": "org/name", "task": "text-classification"}
     return Catalog.model_validate({"endpoint": endpoint, "models": {"nli": model}, **settings})
@@ -208,7 +261,7 @@ class Mailbox:
         door.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=f"arn:aws:sqs:us-east-1:{ACCOUNT}:mail")
 
     def holds(self, text: str) -> bool:
-        """Whether a message with this text has come."""
+        """Return True if a message with this text has come."""
         for one in self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages", []):
             self.messages.append(json.loads(one["Body"])["Message"])
             self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
@@ -216,7 +269,7 @@ class Mailbox:
 
 
 def deployed(door: FrontDoor, folder: Path, **settings: Any) -> dict[str, str]:
-    """Deploy the product's stack of a catalog; its outputs."""
+    """Deploy the default stack of a catalog, and return its outputs."""
     arguments = publish(door, catalog(**settings), folder)
     door.client("cloudformation").create_stack(**arguments, Capabilities=CAPABILITIES)
     return outputs_of(door.settle("CREATE_COMPLETE", STACK))
@@ -232,7 +285,7 @@ def expire(*arguments: str) -> dict[str, Any]:
 
 @pytest.fixture
 def caller(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of somebody who works with the front door."""
+    """Return the environment of a user of the front door."""
     monkeypatch.setattr("cohost.deploy.expiry.POLL_SECONDS", 0.05)
     for name, value in door.environment().items():
         monkeypatch.setenv(name, value)
@@ -240,7 +293,7 @@ def caller(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("caller")
 def test_end_deletes_the_endpoint_alone_and_the_command_brings_it_back(door: FrontDoor, tmp_path: Path) -> None:
-    """Moved, then come: only the endpoint is gone, the topic is told; prolonged, CloudFormation finds all as it was."""
+    """The expiry deletes only the endpoint and sends a notice; `cohost expire` restores the endpoint."""
     outputs = deployed(door, tmp_path / "one", expires="8h")
     mail, fake = Mailbox(door, outputs["AlarmTopicArn"]), door.sagemaker
     first = expire()
@@ -282,7 +335,7 @@ def test_end_deletes_the_endpoint_alone_and_the_command_brings_it_back(door: Fro
 
 @pytest.mark.usefixtures("caller")
 def test_end_that_is_refused_is_told(door: FrontDoor, tmp_path: Path) -> None:
-    """Whatever keeps the endpoint's deletion from being carried out, the topic has an alarm beside the notice."""
+    """If SageMaker rejects the deletion of an expired endpoint, the alarm topic gets a message."""
     outputs = deployed(door, tmp_path / "one", expires="8h")
     mail = Mailbox(door, outputs["AlarmTopicArn"])
     # Of an endpoint that was deleted SageMaker refuses the deletion, as of one that is being updated.
@@ -293,7 +346,7 @@ def test_end_that_is_refused_is_told(door: FrontDoor, tmp_path: Path) -> None:
 
 
 def test_alarm_of_the_stack_reaches_whoever_subscribed(door: FrontDoor, tmp_path: Path) -> None:
-    """Failing calls set off the alarm of the deployed stack, whose message says which threshold it was."""
+    """Failing calls set off the deployed alarm, whose message reaches the topic's subscribers."""
     outputs = deployed(door, tmp_path / "one", monitoring={})
     mail = Mailbox(door, outputs["AlarmTopicArn"])
     dimensions = [{"Name": "EndpointName", "Value": "lmi"}, {"Name": "VariantName", "Value": "AllTraffic"}]
@@ -313,7 +366,7 @@ def test_alarm_of_the_stack_reaches_whoever_subscribed(door: FrontDoor, tmp_path
 
 
 def _updated(door: FrontDoor, arguments: dict[str, str], status: str) -> str:
-    """Update the stack, which must end in a status that begins so; the reasons of what failed."""
+    """Update the stack to a status that starts with this text, and return the reasons of failures."""
     client = door.client("cloudformation")
     client.update_stack(**arguments, Capabilities=CAPABILITIES)
 

@@ -1,4 +1,4 @@
-"""A bad model under guardrails: its errors set an alarm off, the calls go back, and so does the stack."""
+"""A bad model under guardrails: its errors set off an alarm, and calls and stack return to the old model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def door(tmp_path: Any) -> Iterator[FrontDoor]:
 
 
 def put_model(door: FrontDoor, prefix: str, files: dict[str, str]) -> None:
-    """Upload an archive whose files say what the played container does."""
+    """Upload an archive whose files control the fake container."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for name, text in files.items():
@@ -49,7 +49,7 @@ def put_model(door: FrontDoor, prefix: str, files: dict[str, str]) -> None:
 
 
 def template(prefix: str) -> str:
-    """Role, model on a prefix, configuration, the alarm of errors, and an endpoint that it guards."""
+    """Return role, model, endpoint config, an alarm for errors, and an endpoint that the alarm guards."""
     trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
     container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": f"s3://models/{prefix}/"}
     variant = {
@@ -101,7 +101,7 @@ def template(prefix: str) -> str:
 
 @contextlib.contextmanager
 def calling(door: FrontDoor) -> Iterator[list[str]]:
-    """Call the model all the time; yields what came back, "error" for a call that failed."""
+    """Call the model repeatedly, and yield each answer, or "error" for a failed call."""
     runtime, answers, ended = door.client("sagemaker-runtime"), list[str](), threading.Event()
 
     def call() -> None:
@@ -122,7 +122,7 @@ def calling(door: FrontDoor) -> Iterator[list[str]]:
 
 
 def test_bad_model_is_taken_back_with_its_stack(door: FrontDoor) -> None:
-    """The new model loads and fails its calls: the alarm goes off, the old instances answer, the stack rolls back."""
+    """A model that loads but fails its calls sets off the alarm, and the stack is rolled back."""
     door.client("s3").create_bucket(Bucket="models")
     put_model(door, "good", {"answer": "good"})
     put_model(door, "bad", {"answer": "bad", "behaviour": "invoke_status=500"})

@@ -28,7 +28,7 @@ CUT = {"truncation": True, "max_length": 512}
 
 
 def test_workers_of_the_offline_catalog_are_predicted_within_fifteen_percent(tmp_path: Path) -> None:
-    """Each worker's resident memory after a call of full length is what its profile says, within 15 percent."""
+    """Each worker's resident memory after a call of full length is within 15 percent of its plan."""
     catalog = load_catalog(OFFLINE).catalog
     profiles = load_profiles(profiles_path(OFFLINE))
     measured = asyncio.run(measure_workers(catalog, tmp_path))
@@ -39,7 +39,7 @@ def test_workers_of_the_offline_catalog_are_predicted_within_fifteen_percent(tmp
 
 
 async def measure_workers(catalog: Catalog, folder: Path) -> dict[str, float]:
-    """Load and call one model after the other in a container: each one's resident memory in MiB."""
+    """Load and call the models in turn, and return each worker's resident memory in MiB."""
     (folder / "store").mkdir()
     container = await Container.start(
         model_store=folder / "store", multi_model=True, hub_roots=default_roots(), log_file=folder / "log"

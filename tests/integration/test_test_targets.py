@@ -1,4 +1,4 @@
-"""The targets that run tests: failed ones again, random examples, the mark of what starts something, `.ci/run`."""
+"""The make targets for tests: repetition of failed tests, random examples, process marks, `.ci/run`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def started(*command: str | Path, folder: Path, **environment: str) -> subproces
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the tools and the settings for tests of this one."""
+    """Return a project with this project's tools and settings for tests."""
     shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    process: starts something\n")
     (tmp_path / "tests").mkdir()
@@ -80,7 +80,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def twice(project: Path) -> Callable[[str], tuple[subprocess.CompletedProcess[str], list[str]]]:
-    """Run a file of tests as `.ci/run` does; what came of it, and what is said to have been run again."""
+    """Run a test file as `.ci/run` does, and return the outcome and the repeated tests."""
 
     def run(text: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
         (project / "tests" / "test_it.py").write_text(text)
@@ -107,13 +107,13 @@ def twice(project: Path) -> Callable[[str], tuple[subprocess.CompletedProcess[st
 def test_failed_tests_run_again_by_name(
     text: str, code: int, told: list[str], twice: Callable[[str], tuple[subprocess.CompletedProcess[str], list[str]]]
 ) -> None:
-    """Only a failed test that passes in a second run of its whole file is forgiven, and then it is named."""
+    """`make test-failed` passes only if each failed test passes in a second run, and names these tests."""
     done, lines = twice(text)
     assert (done.returncode, lines) == (code, told), done.stdout + done.stderr
 
 
 def test_failed_tests_of_the_last_run_are_taken_up(project: Path) -> None:
-    """Without a failed test there is nothing to do, which is no fault; another run's failures are not this one's."""
+    """`make test-failed` without failed tests in the last run has nothing to do and succeeds."""
     (project / "tests" / "test_it.py").write_text(FAILS_ONCE)
     (project / "tests" / "test_gone.py").write_text(FAILS)
     again = (sys.executable, "tools/failed_tests.py")
@@ -129,7 +129,7 @@ def test_failed_tests_of_the_last_run_are_taken_up(project: Path) -> None:
 
 
 def test_what_starts_something_says_so(project: Path) -> None:
-    """Python's own events tell it, whoever starts it and in whichever fixture."""
+    """A test that starts a process without the mark fails, because Python's audit events show the start."""
     shutil.copy(ROOT / "tests" / "unit" / "conftest.py", project / "tests")
     (project / "tests" / "test_it.py").write_text(
         "import asyncio, os, socket, subprocess, sys\n"
@@ -167,7 +167,7 @@ def fuzz(project: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def test_a_find_of_random_examples_can_be_tried_again(fuzz: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The output has the example and the seed, and the seed alone finds it again."""
+    """A failure of `make fuzz` prints example and seed, and the seed alone repeats it."""
     done = fuzz("assert number < 1000")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "number=1000" in done.stdout
@@ -179,7 +179,7 @@ def test_a_find_of_random_examples_can_be_tried_again(fuzz: Callable[..., subpro
 
 
 def test_random_examples_end_with_their_time(fuzz: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """A test that is merely slow is no find, and no further round begins after the time; the seeds are told."""
+    """`make fuzz` starts no round after its time, prints the seeds, and does not count a slow test as a failure."""
     done = fuzz("time.sleep(0.01 if number else 0.3)")
     assert done.returncode == 0, done.stdout + done.stderr
     seeds = [line.removeprefix("fuzz: seed ") for line in done.stdout.splitlines() if line.startswith("fuzz: seed ")]
@@ -191,7 +191,7 @@ STEPS_OF_CI = ["test", "check", "examples", "conformance", "fuzz"]
 
 @pytest.mark.parametrize("failing", ["", *STEPS_OF_CI])
 def test_ci_ends_at_the_first_step_that_fails(failing: str, tmp_path: Path) -> None:
-    """Its exit status is not 0 then, but for a find of random examples; what is to be mended is named at the end."""
+    """The CI script fails at the first failed step, except for the fuzz, and names at its end what has to be fixed."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     make = tmp_path / "make"

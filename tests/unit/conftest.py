@@ -43,7 +43,7 @@ _watch = Watch()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Begin to watch before the fixtures of a test are made."""
+    """Start to watch for processes before the fixtures of a test."""
     _watch.on = True
     _watch.seen.clear()
 
@@ -55,7 +55,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Fail a test that passed, but has started something without saying so."""
+    """Fail a test that passed, but started a process without the mark."""
     result = yield
     if _watch.seen and pyfuncitem.get_closest_marker("process") is None:
         pytest.fail(

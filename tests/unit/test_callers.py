@@ -20,7 +20,7 @@ TOKEN = "the-token"
 
 
 class Behind:
-    """An application that notes the requests that reach it."""
+    """An application that records its requests."""
 
     def __init__(self) -> None:
         self.seen: list[Message] = []
@@ -40,7 +40,7 @@ async def refuse(reason: str, send: Send) -> None:
 
 
 def ask(headers: dict[str, str], *, url: str = "http://127.0.0.1:8084") -> tuple[httpx.Response, list[Message]]:
-    """The guard's answer to a request, and what got through to the application behind it."""
+    """Return the guard's answer to a request, and the requests that reached the application."""
     behind = Behind()
     # Starlette's own test client would bring a host and an event loop of its own.
     transport = httpx.ASGITransport(app=Guard(behind, TOKEN, refuse))
@@ -57,13 +57,13 @@ def ask(headers: dict[str, str], *, url: str = "http://127.0.0.1:8084") -> tuple
     ["127.0.0.1:8084", "127.0.0.1", "localhost:1", "LOCALHOST", "bucket.s3.localhost:4599", "[::1]:8084", "[::1]"],
 )
 def test_a_program_of_this_machine_is_let_in(host: str) -> None:
-    """By every name of this machine, with and without a port, as no program sends what a browser adds."""
+    """A request without a browser's headers is accepted under every name of this machine."""
     assert foreign_caller({"host": host}) is None
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])
 def test_an_address_that_the_user_typed_is_let_in(site: str) -> None:
-    """A browser that shows a page of the server itself is the user's own doing."""
+    """A browser request for an address that the user typed is accepted."""
     assert foreign_caller({"host": "127.0.0.1:4599", "sec-fetch-site": site}) is None
 
 
@@ -87,14 +87,14 @@ def test_an_address_that_the_user_typed_is_let_in(site: str) -> None:
     ],
 )
 def test_a_web_page_is_told_apart(headers: dict[str, str], field: str) -> None:
-    """By what its browser says of it, or by the name that it reached this machine with; the field is named."""
+    """A request of a web page is rejected by its browser's headers or its host name, and the field is named."""
     reason = foreign_caller(headers)
     assert reason is not None
     assert reason.startswith(field)
 
 
 def test_who_holds_the_token_gets_through_and_the_token_stays_behind() -> None:
-    """The application sees the request without the token's header, whatever its letter case was."""
+    """A request with the token reaches the application without the token's header."""
     answer, seen = ask({"X-Cohost-Token": TOKEN, "x-other": "1"})
     assert answer.text == "reached"
     names = [name for name, _ in seen[0]["headers"]]
@@ -114,7 +114,7 @@ def test_who_holds_the_token_gets_through_and_the_token_stays_behind() -> None:
     ],
 )
 def test_nobody_else_reaches_the_application(headers: dict[str, str], reason: str) -> None:
-    """No request without the token, and none of a web page even with it; the answer names what is wrong."""
+    """A request without the token, or of a web page even with the token, is rejected with the reason."""
     answer, seen = ask(headers)
     assert (answer.status_code, seen) == (403, [])
     assert answer.text.startswith(reason)
@@ -123,7 +123,7 @@ def test_nobody_else_reaches_the_application(headers: dict[str, str], reason: st
 
 @pytest.mark.parametrize(("server", "status"), [(("/folder/socket", None), 200), (("127.0.0.1", 1), 403), (None, 403)])
 def test_a_unix_socket_needs_no_token(server: tuple[str, int | None] | None, status: int) -> None:
-    """Its file says who may connect; a server that does not say what it listens on is taken for a port."""
+    """A server on a Unix socket needs no token, because the file decides who may connect."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -138,7 +138,7 @@ def test_a_unix_socket_needs_no_token(server: tuple[str, int | None] | None, sta
 
 
 def test_a_private_file_is_its_owners_alone(tmp_path: Path) -> None:
-    """Also where a file was left there that everybody may read."""
+    """A private file is readable by its owner only, even if an earlier file was readable by all."""
     file = tmp_path / "token"
     file.write_text("old")
     file.with_name("token.partial").write_text("left over")

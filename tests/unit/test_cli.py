@@ -1,4 +1,4 @@
-"""The `cohost` command: what it prints, what it refuses, and how it ends."""
+"""The `cohost` command: output, rejections and exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 
 
 def commands() -> dict[str, Command]:
-    """Every subcommand by its full name."""
+    """Return every subcommand by its full name."""
     root = typer.main.get_command(cli.app)
     found = {}
     for name, lazy in root.commands.items():  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_every_command_has_help_with_an_example_and_a_row_on_its_page() -> None:
 
 
 def test_every_key_of_the_catalog_is_documented() -> None:
-    """docs/catalog.md names each key that the catalog takes."""
+    """docs/catalog.md has each key of the catalog."""
     text = (ROOT / "docs" / "catalog.md").read_text()
     for settings in (Endpoint, Storage, ModelEntry, GpuSettings, BatchedSettings):
         for name, info in settings.model_fields.items():
@@ -77,7 +77,7 @@ def test_every_key_of_the_catalog_is_documented() -> None:
 
 
 def test_models_lists_the_catalog() -> None:
-    """A person sees all models at once."""
+    """`cohost models` lists all models of the catalog."""
     result = run("models", "--catalog", ENCODERS)
 
     assert result.exit_code == 0
@@ -88,11 +88,16 @@ def test_models_as_json_is_data() -> None:
     """A script reads every setting by DJL's and AWS's names."""
     data = json.loads(run("models", "--catalog", ENCODERS, "--json").stdout)
 
-    assert data["mdeberta"]["gpu"] == {"minWorkers": 1, "maxWorkers": 1, "required_memory_mb": None}
+    assert data["mdeberta"]["gpu"] == {
+        "minWorkers": 1,
+        "maxWorkers": 1,
+        "required_memory_mb": None,
+        "reserved_memory_mb": None,
+    }
 
 
 def test_render_prints_the_file_that_is_deployed() -> None:
-    """What is printed can be read back by Java's rules."""
+    """`cohost render` prints a file that Java's rules read back."""
     properties = loads(run("render", "mdeberta", "--catalog", ENCODERS).stdout)
 
     assert properties["option.model_id"] == "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
@@ -100,14 +105,14 @@ def test_render_prints_the_file_that_is_deployed() -> None:
 
 
 def test_render_of_an_unknown_model_names_the_nearest() -> None:
-    """A misspelt name is told with the right one."""
+    """`cohost render` of a misspelt model names the nearest one."""
     with refused("model-not-in-catalog", kind=CatalogError) as caught:
         run("render", "mdebert", "--catalog", ENCODERS)
     assert "'mdeberta'" in caught.value.fix
 
 
 def test_bundle_writes_the_same_bytes_twice(tmp_path: Path) -> None:
-    """An archive depends on its entry alone."""
+    """`cohost bundle` writes the same bytes twice."""
     for out in ("a", "b"):
         assert run("bundle", "--out", str(tmp_path / out), "--catalog", ENCODERS).exit_code == 0
 
@@ -117,7 +122,7 @@ def test_bundle_writes_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_bundle_of_an_unknown_model_writes_nothing(tmp_path: Path) -> None:
-    """A wrong name among right ones leaves nothing half-done."""
+    """`cohost bundle` with one unknown model writes no archive."""
     with pytest.raises(CatalogError):
         run("bundle", "mdeberta", "nope", "--out", str(tmp_path / "out"), "--catalog", ENCODERS)
 
@@ -125,7 +130,7 @@ def test_bundle_of_an_unknown_model_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_verify_finds_our_own_archives_right(tmp_path: Path) -> None:
-    """What we bundle passes our own check."""
+    """An archive from `cohost bundle` passes `cohost verify`."""
     run("bundle", "--out", str(tmp_path), "--catalog", ENCODERS)
 
     result = run("verify", *map(str, tmp_path.iterdir()))
@@ -135,7 +140,7 @@ def test_verify_finds_our_own_archives_right(tmp_path: Path) -> None:
 
 
 def test_bundle_of_scale_to_zero_is_one_archive_that_passes_its_own_check(tmp_path: Path) -> None:
-    """What is written is what a deploy publishes, so no single model can be asked for."""
+    """`cohost bundle` writes the one archive that a deploy publishes, so it rejects the name of a single model."""
     zero = str(Path(ENCODERS).parent / "examples" / "scale-to-zero.yaml")
 
     assert run("bundle", "--out", str(tmp_path), "--catalog", zero).exit_code == 0
@@ -159,25 +164,25 @@ def test_verify_ends_with_1_on_a_foreign_archive_with_errors(tmp_path: Path) -> 
 
 
 def test_pairs_must_match_the_texts() -> None:
-    """A forgotten second text is told before anything is called."""
+    """`cohost invoke` with a missing second text is rejected before a call."""
     with refused("pairs-unmatched", "--pair", kind=InvocationError):
         run("invoke", "--model", "nli", "a", "b", "--pair", "c")
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_parameters_must_be_a_json_object(text: str) -> None:
-    """Parameters that the handler could not read are told before anything is called."""
+    """`cohost invoke` with wrong parameters is rejected before a call."""
     with refused("parameters-not-json", "--parameters", kind=InvocationError):
         run("invoke", "--model", "nli", "a", "--parameters", text)
 
 
 def test_down_without_a_server_is_no_fault(tmp_path: Path) -> None:
-    """Cleaning up twice is fine."""
+    """`cohost local down` without an emulator succeeds."""
     assert run("local", "down", "--state", str(tmp_path)).exit_code == 0
 
 
 def test_up_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only export lines go to stdout, so that `eval "$(cohost local up)"` works."""
+    """`cohost local up` prints only export lines on stdout, so a shell can evaluate them."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
     (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
     monkeypatch.setattr(local, "start", lambda **_: server)
@@ -191,7 +196,7 @@ def test_up_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another shell, or one with old keys, gets what `up` printed; without a server it hears how to start one."""
+    """`cohost local env` prints the lines of `up`, and without a server the command that starts one."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path, catalog=Path(ENCODERS))
     (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
     monkeypatch.setattr(local, "start", lambda **_: server)
@@ -211,7 +216,7 @@ def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.Mo
 def test_an_error_with_json_is_data_on_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A script reads code, field and fix of an error; a person reads the line on stderr."""
+    """An error with --json has code, field and fix on stdout, and a line on stderr."""
     end(monkeypatch, PlanError("some-code", "a.b", "got 7", allowed="1 to 3", fix="choose one"), "--json")
 
     printed = capsys.readouterr()
@@ -224,7 +229,7 @@ def test_an_error_with_json_is_data_on_stdout(
 def test_all_faults_of_a_catalog_are_entries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error that gathers several faults is one entry for each, and one line on stderr."""
+    """Each fault of a catalog is an entry in the JSON and a line on stderr."""
 
     class SeveralFaultsError(CohostError):
         def entries(self) -> list[dict[str, str]]:
@@ -240,7 +245,7 @@ def test_all_faults_of_a_catalog_are_entries(
 def test_a_refusal_of_aws_is_an_entry_with_its_own_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No traceback of boto3 reaches a user, and a script finds the same keys as for any error."""
+    """An error of boto3 is printed without a traceback, with the keys of the project's own errors."""
     denied: Any = {"Error": {"Code": "AccessDenied", "Message": "no right"}}
     end(monkeypatch, ClientError(denied, "DescribeEndpoint"), "--json")
 
@@ -251,7 +256,7 @@ def test_a_refusal_of_aws_is_an_entry_with_its_own_code(
 
 
 def test_an_error_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect of the program keeps its traceback."""
+    """An unexpected exception keeps its traceback."""
     monkeypatch.setattr(options, "load_catalog", lambda _: 1 / 0)
     monkeypatch.setattr(sys, "argv", ["cohost", "models"])
     with pytest.raises(ZeroDivisionError):
@@ -270,7 +275,7 @@ def test_missing_packages_are_named_with_their_groups(monkeypatch: pytest.Monkey
 
 @pytest.mark.process
 def test_help_loads_neither_boto3_nor_pydantic() -> None:
-    """The list of commands appears at once: a subcommand's modules are imported when it is called."""
+    """`cohost --help` imports neither boto3 nor pydantic."""
     script = "import sys; from cohost.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
@@ -282,7 +287,7 @@ def test_help_loads_neither_boto3_nor_pydantic() -> None:
 
 @pytest.mark.process
 def test_fault_is_one_line_and_exit_code_1() -> None:
-    """A user sees what is wrong, not where in our code it was found."""
+    """An error is one line on stderr with exit code 1."""
     done = subprocess.run(
         [sys.executable, "-m", "cohost", "models", "--catalog", "nowhere.yaml"],
         capture_output=True,
@@ -296,5 +301,5 @@ def test_fault_is_one_line_and_exit_code_1() -> None:
 
 
 def test_wrong_usage_is_exit_code_2() -> None:
-    """An option that is not there is wrong usage."""
+    """An unknown option ends with exit code 2."""
     assert CliRunner().invoke(cli.app, ["models", "--nope"]).exit_code == 2

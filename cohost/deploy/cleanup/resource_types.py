@@ -290,7 +290,7 @@ KINDS: Final[dict[str, Kind]] = {
         Kind(LOG_GROUP, "0.03 USD a GB and month", _log_group, _call("logs", "delete_log_group", "logGroupName")),
         Kind(
             "AWS::EC2::VPCEndpoint",
-            None,  # a gateway endpoint, which is free
+            None,  # S3 has a gateway endpoint, which is free
             _call("ec2", "describe_vpc_endpoints", "VpcEndpointIds", "VpcEndpoints"),
             _call("ec2", "delete_vpc_endpoints", "VpcEndpointIds"),
         ),

@@ -65,7 +65,7 @@ def clean_up(session: boto3.Session, stack: str | None, polling: Polling, *, eve
     """
     removed: list[str] = []
     faults: list[str] = []
-    # The newest first, since a later stack may use what an earlier one exports.
+    # The newest stack is deleted first, because a later stack may use exports of an earlier one.
     for one in find_stacks(session, stack):
         if one.gone:
             continue
@@ -111,7 +111,7 @@ def _remove(session: boto3.Session, leftover: Leftover, polling: Polling) -> Non
         if not is_missing(error):
             raise
     if leftover.type in {COMPONENT, ENDPOINT}:
-        # Wait until these are gone: an endpoint needs its components gone first, a configuration its endpoint.
+        # Components must be deleted before their endpoint, and an endpoint before its configuration.
         polling.until(
             f"{leftover.type} {leftover.name}",
             lambda: "Deleting" if kind.exists(session, leftover.name) else None,

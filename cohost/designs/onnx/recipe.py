@@ -60,7 +60,7 @@ TRANSLATOR: Final = "translator"
 HANDLER: Final = "handler"
 
 _ZERO_SHOT: Final = "zero-shot-classification"
-_READ: Final = {"cpu", "batched", "max_idle_time", "job_queue_size"}
+_READ: Final = {"cpu", "batched", "shared", "max_idle_time", "job_queue_size"}
 _HANDLER_OPTIONS: Final = {
     *("truncation", "pooling", "normalize"),
     *("max_texts_per_request", "max_sequences_per_request", "max_characters_per_text"),
@@ -98,7 +98,7 @@ class Recipe:
             "job_queue_size": self.entry.job_queue_size,
             **(_handler_settings(self.entry) if serving == HANDLER else _translator_settings(self.entry)),
         }
-        # In lower case because Python writes True and False; all other words are in lower case anyway.
+        # Lower case turns Python's True and False into true and false; all other words are in lower case already.
         return {key: str(value).lower() for key, value in sorted(given.items()) if value is not None}
 
     def as_data(self, serving: Serving) -> dict[str, Any]:
@@ -143,8 +143,9 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, Setting]:
-    """Return the settings of `batched` that apply to the ONNX handler, which forms no batches and has no GPU."""
-    given = {} if entry.batched is None else entry.batched.model_dump(include=_HANDLER_OPTIONS)
+    """Return the settings of `batched` or `shared` for the ONNX handler, which forms no batches and has no GPU."""
+    own = entry.engine_settings
+    given = {} if own is None else own.model_dump(include=_HANDLER_OPTIONS)
     # The handler is asynchronous, and DJL Serving leaks the process of an asynchronous worker that it ends, so the
     # number of workers is fixed.
     least = 1 if entry.cpu is None else entry.cpu.max_workers
@@ -157,9 +158,9 @@ def _translator_settings(entry: ModelEntry) -> dict[str, Setting]:
         "max_idle_time": entry.max_idle_time,
     }
     if entry.task == "feature-extraction":
-        pooling = None if entry.batched is None else entry.batched.pooling
-        normalize = None if entry.batched is None else entry.batched.normalize
-        # The values without `batched` are DJL's own defaults, written so that the archive states them.
+        pooling = None if entry.engine_settings is None else entry.engine_settings.pooling
+        normalize = None if entry.engine_settings is None else entry.engine_settings.normalize
+        # The values without these settings are DJL's own defaults, written so that the archive states them.
         settings["pooling"] = "mean" if pooling in {None, "none"} else pooling
         settings["normalize"] = True if normalize is None else normalize
     return settings

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from cohost.archives.handlers import ENGINE_HANDLERS
 from cohost.forecast.plan.memory import plan_demands
 from cohost.hardware.instances import INSTANCES
 
@@ -30,7 +31,7 @@ class Room:
 
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
-    """Return the room of each model of a plan, in the plan's order."""
+    """Return the room of each model of a plan, in the plan's order; a shared model has one worker at most."""
 
     def largest(model: ModelPlan, field: str, limit: int) -> int:
         # Every number below a number that fits also fits.
@@ -39,7 +40,7 @@ def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
     return tuple(
         Room(
             name=model.name,
-            workers=largest(model, "workers", MOST_WORKERS),
+            workers=largest(model, "workers", 1 if model.demand.shared else MOST_WORKERS),
             batch=largest(model, "batch", MOST_BATCH),
         )
         for model in plan.models
@@ -75,8 +76,16 @@ def _changes(plan: MemoryPlan) -> Iterator[tuple[str, bool]]:
         batch = now = model.demand.batch
         while batch > 1:
             batch //= 2
-            yield f"models.{model.name}.batch_size: {batch} (now {now})", _fits_with(plan, model, "batch", batch)
+            yield _smaller_batch(model.demand, batch), _fits_with(plan, model, "batch", batch)
     yield from _joint_changes(plan, f"{device}.maxWorkers: 1", "dtype: fp16")
+
+
+def _smaller_batch(demand: Demand, batch: int) -> str:
+    """Return the change of a model to passes of so many texts; the project's handlers count tokens."""
+    if demand.handler in ENGINE_HANDLERS:
+        tokens, now = batch * demand.tokens, demand.batch * demand.tokens
+        return f"models.{demand.name}.{demand.handler}.max_batch_tokens: {tokens} (now {now})"
+    return f"models.{demand.name}.batch_size: {batch} (now {demand.batch})"
 
 
 def _joint_changes(plan: MemoryPlan, workers: str, dtype: str) -> Iterator[tuple[str, bool]]:
@@ -120,7 +129,10 @@ def _larger_types(plan: MemoryPlan) -> list[str]:
 
 def _plan_like(plan: MemoryPlan, demands: list[Demand], instance_type: str) -> MemoryPlan:
     on_gpu = any(model.gpu is not None for model in plan.models)
-    return plan_demands(demands, instance_type=instance_type, on_gpu=on_gpu, figures=plan.figures)
+    engines = 1 if plan.engines is None else plan.engines.count
+    return plan_demands(
+        demands, instance_type=instance_type, on_gpu=on_gpu, figures=plan.figures, engines_per_device=engines
+    )
 
 
 def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str) -> bool:
@@ -129,7 +141,17 @@ def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str)
     Only the changed model is recalculated, so that the check stays fast in a catalog of thousands of models.
     """
     changed = replace(model.demand, **{field: value})  # type: ignore[arg-type]
-    alone = _plan_like(plan, [changed], plan.instance_type).models[0]
-    gpu = plan.gpu_used_mib - model.gpu_total_mib + alone.gpu_total_mib
-    host = plan.host_used_mib + (alone.host_total_mib - model.host_total_mib) * max(plan.instance.gpus, 1)
+    # The models with the largest passes decide about the engine processes: these count beside the changed model.
+    before, after = (
+        _plan_like(
+            plan, [*(other for other in plan.largest_shared if other.name != model.name), own], plan.instance_type
+        )
+        for own in (model.demand, changed)
+    )
+    gpu = plan.gpu_used_mib - before.gpu_used_mib + after.gpu_used_mib
+    host = plan.host_used_mib - _processes(before) + _processes(after)
     return (gpu <= plan.gpu_usable_mib or not plan.instance.gpus) and host <= plan.instance.memory_mib
+
+
+def _processes(plan: MemoryPlan) -> float:
+    return plan.host_workers_mib + plan.host_check_mib

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cohost.forecast.plan.memory import MemoryPlan
+    from cohost.forecast.plan.workers import SharedEngines
 
 
 BAR_WIDTH: Final = 72
@@ -44,16 +45,29 @@ class Segment:
 
 
 def gpu_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of one GPU's memory, one per model."""
-    return list(_segments((model.name, model.demand.workers, model.gpu_total_mib) for model in plan.models))
+    """Return the segments of one GPU's memory: the engine processes of shared models, and one per model."""
+    own = list(_segments((model.name, model.demand.workers, model.gpu_total_mib) for model in plan.models))
+    if plan.engines is None:
+        return own
+    process = Segment(label=_engine_label(plan.engines), mib=plan.engines.gpu_total_mib, colour=GREY)
+    return [process, *own, Segment(label="free for a load", mib=plan.engines.gpu_check_mib, colour=PALE)]
 
 
 def host_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of host memory: system and router, each model's workers, and the page cache."""
+    """Return the segments of host memory: system and router, engine processes, each model's workers, the page cache."""
     gpus = max(plan.instance.gpus, 1)
     own = _segments((model.name, model.demand.workers * gpus, model.host_total_mib * gpus) for model in plan.models)
     server = Segment(label="system, router", mib=plan.figures.system_mib + plan.figures.router_mib, colour=GREY)
-    return [server, *own, Segment(label="page cache", mib=plan.page_cache_mib, colour=PALE)]
+    cache = Segment(label="page cache", mib=plan.page_cache_mib, colour=PALE)
+    if plan.engines is None:
+        return [server, *own, cache]
+    process = Segment(label=_engine_label(plan.engines, gpus), mib=plan.engines.host_total_mib * gpus, colour=GREY)
+    return [server, process, *own, cache, Segment(label="free for a load", mib=plan.host_check_mib, colour=PALE)]
+
+
+def _engine_label(engines: SharedEngines, devices: int = 1) -> str:
+    number = engines.count * devices
+    return "engine process" if number == 1 else f"engine process x {number}"
 
 
 def _segments(parts: Iterable[tuple[str, int, float]]) -> Iterable[Segment]:
@@ -102,7 +116,7 @@ def html_page(plan: MemoryPlan, *, title: str) -> str:
     if plan.instance.gpus:
         bars.insert(0, chart(f"One {plan.instance.gpu_name}", gpu_segments(plan), plan.gpu_usable_mib))
     rooms = {room.name: room for room in room_of(plan)}
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             *(model.name, model.demand.workers, model.demand.dtype or model.demand.profile.checkpoint_dtype),
             *(f"{model.demand.weight_mib:,.0f}", f"{model.demand.batch} x {model.demand.tokens}"),
@@ -112,6 +126,7 @@ def html_page(plan: MemoryPlan, *, title: str) -> str:
         )
         for model in plan.models
     ]
+    rows += [_engines_row(plan.engines)] if plan.engines is not None else []
     change = first_change(plan)
     notes = [
         ("note", "Everything fits.") if change is None else ("warning", f"It does not fit. First change: {change}")
@@ -120,6 +135,12 @@ def html_page(plan: MemoryPlan, *, title: str) -> str:
         notes.append(("warning", f"Without a profile, not counted: {', '.join(plan.unknown)}"))
     table = frame.table(Table("One worker of each model", _COLUMNS, rows))
     return frame.page(title, f"on {plan.instance_type}", frame.notes(notes), frame.plots(bars), table)
+
+
+def _engines_row(engines: SharedEngines) -> tuple[object, ...]:
+    gpu = engines.gpu
+    idle, peak = ("-", "-") if gpu is None else (f"{gpu.idle:,.0f}", f"{gpu.peak:,.0f}")
+    return "engine process", engines.count, "-", "-", "-", idle, peak, f"{engines.host_mib:,.0f}", "-", "-"
 
 
 def _headroom(used: float, capacity: float) -> str:

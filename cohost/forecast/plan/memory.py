@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.errors import CohostError, PlanError
 from cohost.forecast.plan.workers import (
     KERNELS_UNCERTAIN_MIB,
     MIB,
     SERVER,
+    SIDE_BY_SIDE,
     Demand,
+    SharedEngines,
     WorkerMemory,
-    cpu_worker_mib,
     gpu_worker,
+    host_worker_mib,
     largest_pass,
     served_dtype,
+    shared_engines,
 )
 from cohost.hardware.images import parse_image
 from cohost.hardware.instances import INSTANCES
@@ -87,13 +90,15 @@ class ModelPlan:
 class MemoryPlan:
     """The memory plan of a catalog's models on one instance.
 
-    The number of workers of a model counts per GPU, as DJL Serving starts them. `unknown` names the models without a
-    profile, which are left out of all sums.
+    The number of workers of a model counts per GPU, as DJL Serving starts them. `engines` are the engine processes of
+    the models with `handler: shared` on one GPU, or on a CPU instance; None without such models. `unknown` names the
+    models without a profile, which are left out of all sums.
     """
 
     instance_type: str
     instance: Instance
     models: tuple[ModelPlan, ...]
+    engines: SharedEngines | None
     unknown: tuple[str, ...]
     figures: HostFigures
 
@@ -104,13 +109,27 @@ class MemoryPlan:
 
     @cached_property
     def gpu_used_mib(self) -> float:
-        """Return the memory of all workers on one GPU at their peaks, in MiB."""
-        return sum(model.gpu_total_mib for model in self.models)
+        """Return the memory of all workers on one GPU at their peaks, in MiB, and what the last load's check wants."""
+        engines = 0.0 if self.engines is None else self.engines.gpu_total_mib + self.engines.gpu_check_mib
+        return engines + sum(model.gpu_total_mib for model in self.models)
 
     @property
     def gpu_idle_mib(self) -> float:
         """Return the memory of all workers on one GPU before their first calls, in MiB."""
-        return sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
+        own = sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
+        engines = self.engines
+        return own if engines is None or engines.gpu is None else own + engines.gpu.idle * engines.count
+
+    @cached_property
+    def largest_shared(self) -> tuple[Demand, ...]:
+        """Return the demands of the shared models with the largest passes and loads.
+
+        They are as many as decide about the engine processes when any one of the models is changed.
+        """
+        shared = [model.demand for model in self.models if model.demand.shared]
+        passes = sorted(shared, key=lambda demand: demand.activation_mib)[-1 - SIDE_BY_SIDE :]
+        loads = sorted(shared, key=lambda demand: demand.loading_extra_mib)[-2:]
+        return tuple({demand.name: demand for demand in (*passes, *loads)}.values())
 
     @property
     def gpu_margin_mib(self) -> float:
@@ -119,9 +138,10 @@ class MemoryPlan:
 
     @property
     def gpu_uncertain_mib(self) -> float:
-        """Return the possible error of the GPU estimate in MiB: of the GPU's size, and of each worker's kernels."""
-        workers = sum(model.demand.workers for model in self.models)
-        return _USABLE_UNCERTAIN_MIB + KERNELS_UNCERTAIN_MIB * workers
+        """Return the possible error of the GPU estimate in MiB: of the GPU's size, and of each process's kernels."""
+        processes = sum(model.demand.workers for model in self.models if not model.demand.shared)
+        processes += 0 if self.engines is None else self.engines.count
+        return _USABLE_UNCERTAIN_MIB + KERNELS_UNCERTAIN_MIB * processes
 
     @property
     def page_cache_mib(self) -> float:
@@ -134,9 +154,23 @@ class MemoryPlan:
 
     @cached_property
     def host_used_mib(self) -> float:
-        """Return the host memory in use, in MiB: system, router, the workers of all GPUs, and `page_cache_mib`."""
-        workers = sum(model.host_total_mib for model in self.models) * max(self.instance.gpus, 1)
-        return self.figures.system_mib + self.figures.router_mib + workers + self.page_cache_mib
+        """Return the host memory in use, in MiB: system, router, all workers, `page_cache_mib` and `host_check_mib`."""
+        server = self.figures.system_mib + self.figures.router_mib + self.page_cache_mib + self.host_check_mib
+        return server + self.host_workers_mib
+
+    @property
+    def host_workers_mib(self) -> float:
+        """Return the host memory of the processes of all models on all GPUs, in MiB."""
+        engines = 0.0 if self.engines is None else self.engines.host_total_mib
+        return (engines + sum(model.host_total_mib for model in self.models)) * max(self.instance.gpus, 1)
+
+    @property
+    def host_check_mib(self) -> float:
+        """Return the free host memory, in MiB, that the server's check wants for the engine process of a first model.
+
+        Each archive of a model with `handler: shared` reserves it, since no archive can know if its model is the first.
+        """
+        return 0.0 if self.engines is None else self.engines.host_mib
 
     @property
     def gpu_fits(self) -> bool:
@@ -189,8 +223,9 @@ def demand_of(
         batch=batch or texts,
         tokens=length,
         dtype=dtype,
-        # The batching handler first computes reference answers in fp32, so it loads the weights in fp32.
-        loading_dtype="fp32" if entry.handler == BATCHED else dtype,
+        # The project's handlers first compute reference answers in fp32, so they load the weights in fp32.
+        loading_dtype="fp32" if entry.handler in ENGINE_HANDLERS else dtype,
+        handler=entry.handler,
     )
 
 
@@ -201,6 +236,7 @@ def plan_demands(
     on_gpu: bool = True,
     unknown: Sequence[str] = (),
     figures: HostFigures = SERVER,
+    engines_per_device: int = 1,
 ) -> MemoryPlan:
     """Return the memory plan of models with these demands.
 
@@ -223,10 +259,11 @@ def plan_demands(
             ModelPlan(
                 demand=demand,
                 gpu=gpu_worker(demand) if gpu else None,
-                host_mib=figures.gpu_worker_mib if gpu else cpu_worker_mib(demand, figures),
+                host_mib=host_worker_mib(demand, on_gpu=gpu, figures=figures),
             )
             for demand in demands
         ),
+        engines=shared_engines(demands, count=engines_per_device, on_gpu=gpu, figures=figures),
         unknown=tuple(unknown),
         figures=figures,
     )
@@ -249,18 +286,24 @@ def plan_catalog(
         PlanError: the instance type is not known.
     """
     chosen = instance_type or catalog.endpoint.instance_type
-    instance = INSTANCES.get(chosen)
-    try:
-        on_gpu = instance is not None and instance.gpus > 0 and parse_image(catalog.endpoint.image).accelerator == "gpu"
-    except CohostError:  # other checks report a wrong image
-        on_gpu = True
+    on_gpu = _on_gpu(catalog, chosen)
     demands = [
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu, batch=batch, tokens=tokens)
         for name, entry in catalog.models.items()
         if entry.model_id in profiles
     ]
     unknown = [name for name, entry in catalog.models.items() if entry.model_id not in profiles]
-    return plan_demands(demands, instance_type=chosen, on_gpu=on_gpu, unknown=unknown)
+    engines = catalog.endpoint.engines_per_device
+    return plan_demands(demands, instance_type=chosen, on_gpu=on_gpu, unknown=unknown, engines_per_device=engines)
+
+
+def _on_gpu(catalog: Catalog, instance_type: str) -> bool:
+    """Return True if a catalog's models compute on GPUs of this instance type."""
+    instance = INSTANCES.get(instance_type)
+    try:
+        return instance is not None and instance.gpus > 0 and parse_image(catalog.endpoint.image).accelerator == "gpu"
+    except CohostError:  # other checks report a wrong image
+        return True
 
 
 STEP_MIB: Final = 128
@@ -271,26 +314,50 @@ STEP_MIB: Final = 128
 class RequiredMemory:
     """The derived memory keys of one model, in MiB.
 
-    The required values must be free on the host and on the GPU before the model loads; the reserved value must stay
-    free after the load.
+    The required values must be free on the host and on the GPU before the model loads; the reserved values must stay
+    free after the load. `gpu_reserved_memory_mb` is None if `reserved_memory_mb` applies to the GPU too.
     """
 
     required_memory_mb: int
     gpu_required_memory_mb: int
     reserved_memory_mb: int
+    gpu_reserved_memory_mb: int | None = None
 
 
-def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
-    """Return an entry's memory keys: its loaded, idle workers as required memory, their activations as reserved.
+def required_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> dict[str, RequiredMemory]:
+    """Return the memory keys of each model that has a profile, by the model's name.
 
-    The workers' estimated kernels are left out, since rounding up adds more than these on average.
+    A model that has its own processes requires its loaded, idle workers and reserves their activations; the estimated
+    kernels are left out, since rounding up adds more than these on average. A model with `handler: shared` requires its
+    proxy process and its weights. It reserves an engine process with the largest pass of all shared models, since it
+    may be the first model and start that process; so a model with a larger pass changes the keys of all.
     """
+    known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}
+    on_gpu = _on_gpu(catalog, catalog.endpoint.instance_type)
+    shared = {
+        name: demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu)
+        for name, entry in known.items()
+        if entry.handler == SHARED
+    }
+    count = catalog.endpoint.engines_per_device
+    on_host = shared_engines(list(shared.values()), count=count, on_gpu=on_gpu)
+    on_card = shared_engines(list(shared.values()), count=count, on_gpu=True)
+    keys = {}
+    for name, entry in known.items():
+        if on_host is not None and on_card is not None and name in shared:
+            keys[name] = _beside_others(shared[name], on_host, on_card, on_gpu=on_gpu)
+        else:
+            keys[name] = _on_its_own(name, entry, profiles[entry.model_id])
+    return keys
+
+
+def _on_its_own(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
     demand = demand_of(name, entry, profile, on_gpu=True)
     worker = gpu_worker(demand)
-    host = SERVER.gpu_worker_mib * demand.workers
+    host = host_worker_mib(demand, on_gpu=True) * demand.workers
     if entry.cpu is not None:
         on_cpu = demand_of(name, entry, profile, on_gpu=False)
-        host = max(host, cpu_worker_mib(on_cpu) * on_cpu.workers)
+        host = max(host, host_worker_mib(on_cpu, on_gpu=False) * on_cpu.workers)
     return RequiredMemory(
         required_memory_mb=_rounded_up(host),
         gpu_required_memory_mb=_rounded_up(worker.idle * demand.workers),
@@ -298,17 +365,34 @@ def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
     )
 
 
+def _beside_others(demand: Demand, on_host: SharedEngines, on_card: SharedEngines, *, on_gpu: bool) -> RequiredMemory:
+    """Return the memory keys of a shared model; the weights pass through the host while they are converted."""
+    host = host_worker_mib(demand, on_gpu=on_gpu)
+    process = on_card.gpu
+    passes = 0.0 if process is None else (process.activations + process.slack) * on_card.count
+    return RequiredMemory(
+        required_memory_mb=_rounded_up(host + demand.loading_mib - (0.0 if on_gpu else demand.weight_mib)),
+        gpu_required_memory_mb=_rounded_up(demand.weight_mib),
+        reserved_memory_mb=_rounded_up(on_host.host_mib),
+        gpu_reserved_memory_mb=_rounded_up(on_card.gpu_check_mib + passes),
+    )
+
+
 def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
     """Return the catalog with derived memory keys for each model that has a profile and states no memory key."""
     derived = {}
-    for name, entry in catalog.models.items():
-        stated = (entry.required_memory_mb, entry.gpu.required_memory_mb, entry.reserved_memory_mb)
-        if entry.model_id not in profiles or any(value is not None for value in stated):
+    for name, memory in required_memory(catalog, profiles).items():
+        entry = catalog.models[name]
+        stated = (entry.required_memory_mb, entry.reserved_memory_mb)
+        of_the_gpu = (entry.gpu.required_memory_mb, entry.gpu.reserved_memory_mb)
+        if any(value is not None for value in (*stated, *of_the_gpu)):
             continue
-        memory = derive(name, entry, profiles[entry.model_id])
         keys = {"required_memory_mb": memory.required_memory_mb, "reserved_memory_mb": memory.reserved_memory_mb}
-        gpu = entry.gpu.model_copy(update={"required_memory_mb": memory.gpu_required_memory_mb})
-        derived[name] = entry.model_copy(update={**keys, "gpu": gpu})
+        on_gpu = {
+            "required_memory_mb": memory.gpu_required_memory_mb,
+            "reserved_memory_mb": memory.gpu_reserved_memory_mb,
+        }
+        derived[name] = entry.model_copy(update={**keys, "gpu": entry.gpu.model_copy(update=on_gpu)})
     return catalog.model_copy(update={"models": {**catalog.models, **derived}}) if derived else catalog
 
 

@@ -124,7 +124,7 @@ _TORCH_SCORE_COPIES: Final = 3
 def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element_bytes: int) -> int:
     """Return the bytes of activations at the peak of a forward pass over `batch` texts padded to `tokens` tokens."""
     tokens_in_all = batch * tokens
-    mask = tokens * tokens_in_all if batch > 1 else 0  # exists only for texts of different lengths
+    mask = tokens * tokens_in_all if batch > 1 else 0  # the mask exists only for texts of different lengths
     scores = shape.heads * tokens * tokens_in_all * element_bytes
     # T x h: input, attention's output and the residual. T x I: the wide layer before and after its activation function.
     feed_forward = tokens_in_all * (3 * shape.hidden + 2 * shape.intermediate) * element_bytes + mask

@@ -1,8 +1,10 @@
-"""The memory of one worker of one model, in MiB.
+"""The memory of one worker of one model, and of an engine process that several models share, in MiB.
 
 GPU memory is the sum of CUDA context, weights, activations, kernels and allocator slack; host memory is the process's
-resident memory. Each worker is one process: DJL Serving shares neither weights nor CUDA contexts between workers. The
-sizes follow from the largest forward pass of the handler, and from the dtypes in which the handler holds the weights.
+resident memory. With `handler: stock` a worker is one process, with `batched` a proxy process and an engine process:
+neither shares weights or a CUDA context with others. With `shared` a worker is a proxy process and its weights in the
+engine process of the device, which has one context for all models and runs one pass at a time. The sizes follow from
+the largest forward pass of the handler, and from the dtypes in which the handler holds the weights.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.handlers import BATCHED
+from cohost.archives.handlers import ENGINE_HANDLERS, SHARED
 from cohost.forecast.plan.profiles import ELEMENT_BYTES
 from cohost.forecast.plan.shapes import peak_activation_bytes
 from cohost.handler.cohost_memory import CUDA_CONTEXT_MIB
 from cohost.handler.cohost_options import AUTO_BATCH_TOKENS, LIMITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cohost.catalog.models import ModelEntry
     from cohost.forecast.plan.profiles import Profile
     from cohost.forecast.plan.shapes import ModelShape
@@ -50,24 +54,29 @@ is first launched (CUDA C++ Programming Guide, "Lazy Loading").
 class HostFigures:
     """The host memory of a server's processes before any weights, in MiB.
 
-    `gpu_worker_mib` is a GPU worker's total, since its weights leave the host once they are on the GPU. `router_mib` is
-    DJL Serving's Java process, `system_mib` the operating system and AWS's agents.
+    `gpu_worker_mib` is the total of a process that computes on a GPU, since its weights leave the host once they are on
+    the GPU; `proxy_mib` is a proxy process. `router_mib` is DJL Serving's Java process, `system_mib` the operating
+    system and AWS's agents.
     """
 
     cpu_worker_mib: float
     gpu_worker_mib: float
+    proxy_mib: float
     router_mib: float
     system_mib: float
 
 
-SERVER: Final = HostFigures(cpu_worker_mib=650.0, gpu_worker_mib=1200.0, router_mib=213.0, system_mib=1024.0)
+SERVER: Final = HostFigures(
+    cpu_worker_mib=650.0, gpu_worker_mib=1200.0, proxy_mib=40.0, router_mib=213.0, system_mib=1024.0
+)
 """The host figures of the real LMI container.
 
 A GPU worker and the router were measured on an endpoint (about 1.2 GB and 213 MB). The CPU worker's figure was measured
-on a process that has imported torch 2.11 and transformers 5.9. The figure of system and agents is assumed.
+on a process that has imported torch 2.11 and transformers 5.9. A proxy process with numpy and tokenizers had 37 MiB
+resident on a real DJL Serving 0.36.0, 21 of them its own share. The figure of system and agents is assumed.
 """
 
-EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, router_mib=52.0, system_mib=0.0)
+EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, proxy_mib=40.0, router_mib=52.0, system_mib=0.0)
 """The host figures of the emulator's container.
 
 Its workers are forked, so they touch only part of the memory that they inherit.
@@ -79,7 +88,8 @@ class Demand:
     """The demand of one model: its number of workers per GPU or CPU instance, its largest forward pass, its dtype.
 
     The largest pass has `batch` texts of `tokens` tokens. `loading_dtype` is the dtype in which the weights are loaded
-    before their conversion to `dtype`. None stands for the checkpoint's own dtype, for both.
+    before their conversion to `dtype`. None stands for the checkpoint's own dtype, for both. `handler` is that of the
+    catalog.
     """
 
     name: str
@@ -89,6 +99,12 @@ class Demand:
     tokens: int
     dtype: str | None
     loading_dtype: str | None = None
+    handler: str = "stock"
+
+    @property
+    def shared(self) -> bool:
+        """Return True if the model shares the engine process of its device with others."""
+        return self.handler == SHARED
 
     @property
     def element_bytes(self) -> int:
@@ -110,15 +126,25 @@ class Demand:
     @property
     def working_mib(self) -> float:
         """Return the memory beside the served weights, in MiB, that the largest pass or loading the weights needs."""
-        loading = 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
-        return max(self.activation_mib, loading - self.weight_mib)
+        return max(self.activation_mib, self.loading_extra_mib)
+
+    @property
+    def loading_extra_mib(self) -> float:
+        """Return the memory beside the served weights that loading them takes, in MiB."""
+        return max(self.loading_mib - self.weight_mib, 0.0)
+
+    @property
+    def loading_mib(self) -> float:
+        """Return the size of the weights while they are loaded, in MiB; 0 if they are loaded as they are served."""
+        return 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
     """The parts of one GPU worker's memory, in MiB.
 
-    `activations` is all temporary memory, `slack` the memory that torch's allocator holds beyond its tensors.
+    `activations` is all temporary memory, `slack` the memory that torch's allocator holds beyond its tensors. A worker
+    with `handler: shared` has weights only: the rest is that of its engine process (`SharedEngines`).
     """
 
     context: float
@@ -140,10 +166,15 @@ class WorkerMemory:
 
 def gpu_worker(demand: Demand) -> WorkerMemory:
     """Return the parts of the GPU memory that one worker needs, in MiB."""
-    activations = demand.working_mib
+    if demand.shared:
+        return WorkerMemory(context=0.0, weights=demand.weight_mib, activations=0.0, kernels=0.0, slack=0.0)
+    return _process_on_gpu(demand.weight_mib, demand.working_mib)
+
+
+def _process_on_gpu(weights: float, activations: float) -> WorkerMemory:
     return WorkerMemory(
         context=CUDA_CONTEXT_MIB,
-        weights=demand.weight_mib,
+        weights=weights,
         activations=activations,
         kernels=KERNELS_MIB,
         slack=ALLOCATOR_MIB + ALLOCATOR_SHARE * activations,
@@ -151,8 +182,75 @@ def gpu_worker(demand: Demand) -> WorkerMemory:
 
 
 def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
-    """Return the resident memory of one worker that computes on the CPU, in MiB."""
+    """Return the resident memory, in MiB, of the process that computes for one worker on the CPU, without its proxy."""
+    if demand.shared:
+        return demand.weight_mib
     return figures.cpu_worker_mib + demand.weight_mib + demand.working_mib
+
+
+def host_worker_mib(demand: Demand, *, on_gpu: bool, figures: HostFigures = SERVER) -> float:
+    """Return the host memory that one worker of a model takes, in MiB: its proxy process, and its engine process.
+
+    The engine process of a model with `handler: shared` is left out (`SharedEngines`), but for weights on the CPU.
+    """
+    proxy = figures.proxy_mib if demand.handler in ENGINE_HANDLERS else 0.0
+    if not on_gpu:
+        return proxy + cpu_worker_mib(demand, figures)
+    return proxy + (0.0 if demand.shared else figures.gpu_worker_mib)
+
+
+SIDE_BY_SIDE: Final = 2
+"""The most passes that an engine process runs at a time on a CPU; on a GPU it runs one after another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedEngines:
+    """The engine processes of one device, or of a CPU instance, that all models with `handler: shared` use.
+
+    `count` is the catalog's `engines_per_device`. `gpu` is the GPU memory of one of them without the models' weights
+    (None on a CPU), `host_mib` its host memory. The largest passes count for each, since no model is bound to one.
+    """
+
+    count: int
+    gpu: WorkerMemory | None
+    host_mib: float
+
+    @property
+    def gpu_total_mib(self) -> float:
+        """Return the GPU memory of all engine processes at their peaks, without the models' weights, in MiB."""
+        return 0.0 if self.gpu is None else self.gpu.peak * self.count
+
+    @property
+    def gpu_check_mib(self) -> float:
+        """Return the free GPU memory, in MiB, that the server's check wants of a load beyond what the load takes.
+
+        No archive can know if its model is the first, which starts the engine process. So each one reserves context and
+        kernels, and the last load finds them in use and wants them free once more.
+        """
+        return 0.0 if self.gpu is None else self.gpu.context + self.gpu.kernels
+
+    @property
+    def host_total_mib(self) -> float:
+        """Return the host memory of all engine processes of one device, in MiB."""
+        return self.host_mib * self.count
+
+
+def shared_engines(
+    demands: Sequence[Demand], *, count: int, on_gpu: bool, figures: HostFigures = SERVER
+) -> SharedEngines | None:
+    """Return the engine processes of the models with `handler: shared`; None if no model has it.
+
+    Their temporary memory is that of the largest pass, and beside it of the largest load, since the other models are
+    called while one is loaded.
+    """
+    own = [demand for demand in demands if demand.shared]
+    if not own:
+        return None
+    passes = sorted((demand.activation_mib for demand in own), reverse=True)
+    load = max(demand.loading_extra_mib for demand in own)
+    if on_gpu:
+        return SharedEngines(count=count, gpu=_process_on_gpu(0.0, passes[0] + load), host_mib=figures.gpu_worker_mib)
+    return SharedEngines(count=count, gpu=None, host_mib=figures.cpu_worker_mib + sum(passes[:SIDE_BY_SIDE]) + load)
 
 
 def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
@@ -163,9 +261,9 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
     `max_batch_tokens`, for any request, and truncates texts at `max_length`. Of all passes with that many tokens, the
     pass with the longest texts needs the most memory, because attention grows with the square of the length.
     """
-    if entry.handler != BATCHED:
+    if entry.handler not in ENGINE_HANDLERS:
         return entry.batch_size or 1, tokens or shape.longest_input
-    settings = entry.batched
+    settings = entry.engine_settings
     limit = settings.max_length if settings is not None else None
     length = min(tokens or shape.longest_input, limit if isinstance(limit, int) else shape.longest_input)
     budget = settings.max_batch_tokens if settings is not None else None
@@ -182,7 +280,7 @@ def served_dtype(entry: ModelEntry) -> str | None:
     The batching handler may return to fp32 with `dtype_fallback` and with the dtype "auto", its default on a GPU. With
     "tf32" the weights are in fp32.
     """
-    if entry.handler != BATCHED:
+    if entry.handler not in ENGINE_HANDLERS:
         return entry.dtype
-    falls_back = entry.batched is not None and bool(entry.batched.dtype_fallback)
+    falls_back = entry.engine_settings is not None and bool(entry.engine_settings.dtype_fallback)
     return "fp32" if falls_back or entry.dtype in {None, "auto", "tf32"} else entry.dtype

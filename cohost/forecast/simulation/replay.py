@@ -71,7 +71,7 @@ class _Replay:
                 _, least, most = self._bounds.popleft()
                 self._scaler.bound(least, most, minute * 60.0)
             if not calls and not fleet.desired and not queue.backlog:
-                continue  # scaled to zero, and no calls
+                continue  # no copy runs and no call comes
             if not self._take_whole(minute, calls):
                 self._take_by_periods(minute, calls)
             self._end_minute(calls, (minute + 1) * 60.0)

@@ -49,7 +49,7 @@ class Scaler:
         self.least, self.most = self.rules.min, self.rules.max
         period = PERIOD_S[self.rules.metric]
         self._above_window_s, self._below_window_s = (count * period for count in TRACKING_ALARMS[period])
-        # The current minute counts in addition, hence one less.
+        # One period less, because the current minute counts too.
         self._peaks = deque(maxlen=TAIL_MINUTES[self.rules.metric] - 1)
 
     @property

@@ -10,6 +10,7 @@ from local_aws.cloudformation.resources.monitoring import (
     Budget,
     Dashboard,
     LogGroup,
+    MetricFilter,
     Subscription,
     Topic,
     TopicPolicy,
@@ -58,7 +59,7 @@ def aws_types() -> list[ResourceType]:
     """Return all resource types except the custom resource, which needs a URL that receives its answers."""
     return [
         Alarm(), Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
-        Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(),
-        Repository(), Role(), ScalableTarget(), ScalingPolicy(), Schedule(), ScheduleGroup(), Subscription(), Topic(),
-        TopicPolicy(), VpcEndpoint(),
+        Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), MetricFilter(), Model(), Parameter(),
+        Policy(), Repository(), Role(), ScalableTarget(), ScalingPolicy(), Schedule(), ScheduleGroup(), Subscription(),
+        Topic(), TopicPolicy(), VpcEndpoint(),
     ]  # fmt: skip

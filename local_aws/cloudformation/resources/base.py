@@ -57,7 +57,7 @@ def change_set_arn(region: str, name: str) -> str:
 class Initiated(Protocol):
     """The callback that gets the physical id and the attributes of a resource being created, once they are known."""
 
-    def __call__(self, physical_id: str, **attributes: Any) -> None:  # attributes are of any type
+    def __call__(self, physical_id: str, **attributes: Any) -> None:  # an attribute has any type
         """Record the physical id and the attributes."""
 
 
@@ -99,7 +99,7 @@ class Request:
     initiated: Initiated = _nobody
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def client(self, service: str) -> Any:  # clients of all services
+    def client(self, service: str) -> Any:  # the type depends on the service
         """Return the boto3 client of a service in the stack's region."""
         return self.clients.get(service, self.region)
 
@@ -218,7 +218,7 @@ def is_missing(error: ClientError) -> bool:
     )
 
 
-def call(client: Any, method: str, **arguments: Any) -> Any:  # any API of any service
+def call(client: Any, method: str, **arguments: Any) -> Any:  # the types depend on service and method
     """Call an API with arguments in the API's types, since templates may hold `"1"` and `"true"` for 1 and true."""
     operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
     present = {name: value for name, value in arguments.items() if value is not None}
@@ -279,6 +279,6 @@ def _scalar(value: Any, type_name: str) -> Any:
     return value
 
 
-def policy_text(document: Any) -> str:  # a policy is JSON or text
+def policy_text(document: Any) -> str:  # a policy may be JSON or text
     """Return a policy document as the text that APIs require."""
     return document if isinstance(document, str) else json.dumps(document)

@@ -76,7 +76,7 @@ def _code(code: dict[str, Any]) -> dict[str, Any]:
 
 def zipped(source: str) -> bytes:
     """Pack inline code as CloudFormation does: into one file `index.py`."""
-    import io  # only templates with inline code need the two modules
+    import io  # only templates with inline code need io and zipfile
     import zipfile
 
     buffer = io.BytesIO()

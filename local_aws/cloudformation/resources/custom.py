@@ -128,7 +128,7 @@ class _Invocation(threading.Thread):
             if "FunctionError" in answer:
                 payload = json.loads(answer["Payload"].read())
                 self._error = f"{payload.get('errorType', '')}: {payload.get('errorMessage', '')}"
-        except Exception as error:  # noqa: BLE001 - whatever it is becomes the resource's reason
+        except Exception as error:  # noqa: BLE001 - any exception becomes the reason of the resource's failure
             self._error = str(error)
 
     def ending(self) -> str:

@@ -1,4 +1,4 @@
-"""Resource types of CloudWatch, CloudWatch Logs, SNS and Budgets: alarms, dashboards, log groups, topics, budgets."""
+"""Resource types of CloudWatch, CloudWatch Logs, SNS and Budgets, such as alarms, log groups, topics and budgets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from local_aws.cloudformation.resources.base import (
     retag,
 )
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
+from local_aws.kit.filter_patterns import parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,6 +122,7 @@ def _check(body: str) -> None:
 
 
 LOG_GROUP_NAME_LIMIT: Final = 512
+METRIC_FILTER_NAME_LIMIT: Final = 512
 
 
 class LogGroup(ResourceType):
@@ -156,6 +158,62 @@ class LogGroup(ResourceType):
     def delete(self, request: Request) -> None:
         """Remove the log group with its log streams."""
         call_if_there(request.client("logs"), "delete_log_group", logGroupName=request.physical_id)
+
+
+class MetricFilter(ResourceType):
+    """AWS::Logs::MetricFilter, which makes metric data of the lines of a log group."""
+
+    type: ClassVar[str] = "AWS::Logs::MetricFilter"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"FilterName", "FilterPattern", "LogGroupName", "MetricTransformations"}
+    )
+    required: ClassVar[frozenset[str]] = frozenset({"FilterPattern", "LogGroupName", "MetricTransformations"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"FilterName", "LogGroupName"})
+    name_property: ClassVar[str | None] = "FilterName"
+
+    def create(self, request: Request) -> Outcome:
+        """Put the filter on its log group.
+
+        Raises:
+            ResourceFailure: the emulation does not evaluate a pattern of this kind.
+        """
+        return self._put(request, request.name("FilterName", limit=METRIC_FILTER_NAME_LIMIT))
+
+    def update(self, request: Request) -> Outcome:
+        """Overwrite the filter; moto would keep the old one beside a new one of the same name."""
+        self.delete(request)
+        return self._put(request, request.physical_id)
+
+    def delete(self, request: Request) -> None:
+        """Remove the filter."""
+        group = request.properties["LogGroupName"]
+        call_if_there(
+            request.client("logs"), "delete_metric_filter", logGroupName=group, filterName=request.physical_id
+        )
+
+    def _put(self, request: Request, name: str) -> Outcome:
+        pattern = request.properties["FilterPattern"]
+        try:
+            parse_pattern(pattern)
+        except ValueError as error:
+            raise ResourceFailure(f"FilterPattern: {error}") from error
+        call(
+            request.client("logs"),
+            "put_metric_filter",
+            logGroupName=request.properties["LogGroupName"],
+            filterName=name,
+            filterPattern=pattern,
+            metricTransformations=[_transformation(one) for one in request.properties["MetricTransformations"]],
+        )
+        return Outcome(physical_id=name)
+
+
+def _transformation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a transformation as PutMetricFilter takes it, whose dimensions are a map."""
+    found = {f"{key[0].lower()}{key[1:]}": value for key, value in given.items()}
+    if "dimensions" in found:
+        found["dimensions"] = {one["Key"]: one["Value"] for one in found["dimensions"]}
+    return found
 
 
 def _set_retention(request: Request, name: str) -> None:

@@ -285,7 +285,7 @@ class Alias(ResourceType):
         call_if_there(request.client("kms"), "delete_alias", AliasName=request.physical_id)
 
 
-def _set_rotation(client: Any, key_id: str, properties: Any) -> None:  # boto3 client and JSON
+def _set_rotation(client: Any, key_id: str, properties: Any) -> None:  # a boto3 client and JSON have no static type
     if str(properties.get("EnableKeyRotation", "false")).lower() == "true":
         call(client, "enable_key_rotation", KeyId=key_id)
 

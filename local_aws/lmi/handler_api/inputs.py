@@ -126,7 +126,7 @@ class Input:
         """Return all properties."""
         return self.properties
 
-    def get_property(self, key: str) -> Any:  # text, or a formatter function
+    def get_property(self, key: str) -> Any:  # the value is text or a formatter function
         """Return the property of this name in any letter case; None if there is none."""
         return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
 

@@ -41,7 +41,7 @@ class Output:
         self.add_property("content-type", "application/json")
         return self.add_as_json({"code": code, "message": message, "error": error})
 
-    def add_property(self, key: str, val: Any) -> Self:  # sent as text
+    def add_property(self, key: str, val: Any) -> Self:  # a value of any type is sent as text
         """Set a header of the answer."""
         self.properties[key] = val
         return self
@@ -102,8 +102,8 @@ def encode_json(value: Any) -> bytes:
     return text.encode("utf-8")
 
 
-def _plain(value: Any) -> Any:  # numpy scalars and arrays, dates
-    if type(value).__module__ == "numpy":  # no tensor: the real server fails on those (recorded: 30)
+def _plain(value: Any) -> Any:  # converts scalars and arrays of numpy, and dates
+    if type(value).__module__ == "numpy":  # the real server fails on tensors (recorded: 30)
         return value.tolist()
     if hasattr(value, "isoformat"):
         return str(value)

@@ -100,7 +100,7 @@ def _untar(path: Path, folder: Path) -> None:
 
 def _unzip(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder)  # noqa: S202 - zipfile drops what would lead out of the folder
+        archive.extractall(folder)  # noqa: S202 - zipfile removes parts of a name that lead out of the folder
 
 
 def _explain(path: Path, error: Exception) -> str:

@@ -57,7 +57,7 @@ class Registry:
         self._models: dict[str, Model] = {}
         self._loads: set[asyncio.Task[None]] = set()
         self._failed: dict[str, tuple[float, bool]] = {}
-        # Models out of the list: those whose workers are still being ended, and those that may have left a process.
+        # Models that are no longer listed: workers of the first are still ending, the second may have left a process.
         self._leaving: list[Model] = []
         self._unloaded: list[Model] = []
         self._fork_server = fork_server
@@ -189,10 +189,15 @@ class Registry:
             logger.warning("%s: cannot be loaded: %s", model.name, fault)
 
     def _used_mb(self) -> int:
-        """Return the memory, in MiB, of all models and of the loaded worker processes that are in no model's list."""
+        """Return the memory, in MiB, of all models, and of the processes that are in no model's list.
+
+        These are loaded worker processes, and processes that workers have started, such as engine processes. On the
+        real server all of them take from the free memory that a load is checked against.
+        """
         models = self._models.values()
         listed = {pid for model in models for pid in model.pids}
-        return sum(model.used_mb() for model in models) + resident_mb(self._fork_server.loaded - listed)
+        others = (self._fork_server.loaded - listed) | self._fork_server.started_by_workers()
+        return sum(model.used_mb() for model in models) + resident_mb(others)
 
 
 # The characters that Java does not quote in the path of an address (java.net.URI: quoted characters).

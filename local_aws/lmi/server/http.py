@@ -53,7 +53,7 @@ _INVALID = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP
 
 
 class _ReasonConnection(h11.Connection):
-    def send(self, event: Any) -> Any:  # one method of many signatures
+    def send(self, event: Any) -> Any:  # the types depend on the event
         if not isinstance(event, h11.Response):
             return super().send(event)
         head = super().send(_with_reason(event))
@@ -94,7 +94,7 @@ class LmiHttpProtocol(H11Protocol):
 
     threads = NetworkThreads(4)
 
-    def __init__(self, config: Config, **arguments: Any) -> None:  # uvicorn's own, passed on
+    def __init__(self, config: Config, **arguments: Any) -> None:  # the arguments are passed on to uvicorn
         super().__init__(config, **arguments)
         self.conn = _ReasonConnection(h11.SERVER, _HEAD_LIMIT)
         self._served = self.app

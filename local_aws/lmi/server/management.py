@@ -194,7 +194,8 @@ async def _manage_one(registry: Registry, request: Request, name: str, version: 
             raise NullPointer(_NO_POOL)
         return _status(f'Model or workflow "{name}" unregistered')
     if registry.is_leaving(name, without_workers=True):
-        raise ModelNotFound(f"Workflow not found: Workflow not found: {name}")  # so in the real server (recorded: 05)
+        # the real server repeats the words (recorded: 05)
+        raise ModelNotFound(f"Workflow not found: Workflow not found: {name}")
     model = registry.get(name, described=True)
     return json_reply([{"workflowName": name, "models": [model.describe()]}])
 

@@ -138,7 +138,7 @@ class StockHandler:
             start += size
         return outputs
 
-    def _parsed(self, request: Input) -> Any:  # a TextInput or a sentence
+    def _parsed(self, request: Input) -> Any:  # returns a TextInput or the text of an error
         """Return the parsed request, or a text that names the error if the request cannot be parsed."""
         try:
             parsed = self._formatter(request)
@@ -148,7 +148,7 @@ class StockHandler:
                 parsed.parameters[_SERVER_SETTING] = None
         except KeyError as error:
             return f"{_PARSING_FAILED}Invalid Request Property: {error}"
-        except Exception as error:  # noqa: BLE001 - a formatter may raise anything, and so may odd JSON
+        except Exception as error:  # noqa: BLE001 - formatters and unusual JSON may raise any exception
             logger.warning("cannot parse a request: %s", error)
             return f"{_PARSING_FAILED}{error}"
         return parsed

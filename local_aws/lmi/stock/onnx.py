@@ -159,7 +159,7 @@ def sigmoid(logits: Floats) -> Floats:
     return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 
-def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # tokenizers has no types
+def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # the package tokenizers has no type hints
     """Return the folder's tokenizer with the engine's truncation and padding instead of those of tokenizer.json."""
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = _object(folder / "tokenizer_config.json")

@@ -67,7 +67,7 @@ def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
     )
 
 
-def _is_true(value: Any) -> bool:  # text, or nothing
+def _is_true(value: Any) -> bool:  # the value is text or None
     return str(value).lower() == "true"
 
 
@@ -115,7 +115,7 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
         ValueError: an option's value is not supported, or the model's architecture fits no task.
         Exception: any other error of transformers, for weights that it cannot read or a task that it does not know.
     """
-    import transformers  # only workers may pay for torch
+    import transformers  # imported here, so that only workers load torch
 
     options = read_options(properties)
     trusted = {"trust_remote_code": options.trust_remote_code}
@@ -133,8 +133,8 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
     return build(task, model=options.model, tokenizer=tokenizer, **options.keywords())
 
 
-def _load_generating(model: str, trusted: Mapping[str, bool]) -> Any:  # a class of transformers
-    import transformers  # only workers may pay for torch
+def _load_generating(model: str, trusted: Mapping[str, bool]) -> Any:  # returns a class of transformers
+    import transformers  # imported here, so that only workers load torch
 
     return transformers.AutoModelForCausalLM.from_pretrained(model, **trusted)
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
 from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.workers.faults import sitecustomize
 from local_aws.lmi.workers.faults.sitecustomize import ENABLED
@@ -82,6 +84,21 @@ class ForkServer:
     def workers(self) -> Mapping[int, ForkedProcess]:
         """Return every running worker process by pid, in the order of their start."""
         return self._workers
+
+    def started_by_workers(self) -> set[int]:
+        """Return the pids of the processes that workers have started, such as engine processes, also of ended workers.
+
+        Such a process inherits the variable HF_HUB_CACHE, whose value no other container's workers have.
+        """
+        mine = str(self._folder / HUB_CACHE)
+        own = {*self._workers} | (set() if self._process is None else {self._process.pid})
+        found = set()
+        for process in psutil.process_iter():
+            # The process may have ended meanwhile, or be another user's.
+            with contextlib.suppress(psutil.Error):
+                if process.pid not in own and process.environ().get("HF_HUB_CACHE") == mine:
+                    found.add(process.pid)
+        return found
 
     async def start(self) -> None:
         """Start the zygote."""

@@ -240,7 +240,7 @@ class JobQueue:
             # If a worker was woken for a request and then cancelled, another worker must be woken.
             if future.done() and not future.cancelled():
                 self._wake()
-            elif future in self._waiting:  # else `_wake` has skipped it, between its cancellation and this line
+            elif future in self._waiting:  # if not, `_wake` has skipped this future since its cancellation
                 self._waiting.remove(future)
             raise
 

@@ -133,7 +133,7 @@ class Worker:
             failure = WorkerFailure(_SHUTTING_DOWN)
         self._ending = True
         self._stop()
-        # The callers are answered after this stop: it waits for a replacement that loads, and for ever after a lock.
+        # Callers are answered after this stop, which waits for a loading replacement, and in a deadlock for ever.
         await self.process.stop()
         if failure is not None:
             self._fail(failure)

@@ -79,7 +79,7 @@ class WorkerProcess:
         self.locked = False
         self._unrecoverable = False
         self._ended = False
-        # Starts and stops exclude each other; after a lock, in which both wait for ever, this is never released.
+        # This lock keeps starts and stops apart; in the deadlock of the real server it is never released.
         self._transition = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -176,7 +176,7 @@ class WorkerProcess:
         self._failures.count += 1
         self._drop()
         self._in_background(self._start_replacement())
-        # The new process's start has to begin before a stop does.
+        # The start of the new process has to begin before any stop of the worker.
         await asyncio.sleep(0)
         raise failure
 

@@ -60,7 +60,7 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before the request
+        if os.getppid() != parent:  # the parent process ended before it sent the request
             os._exit(1)
 
 
@@ -77,7 +77,7 @@ def _user_of(connection: socket.socket) -> int:
 def _import_heavy_modules() -> None:
     # Objects that an import creates stay, so garbage collection meanwhile would waste a tenth of the time.
     gc.disable()
-    import torch  # after the signals are set
+    import torch  # imported after the signal handlers are set
     import transformers
 
     torch.set_num_threads(1)
@@ -85,7 +85,7 @@ def _import_heavy_modules() -> None:
     # transformers imports its classes on first use; naming those that encoders need imports them here, once.
     _ = (transformers.pipeline, transformers.AutoConfig, transformers.AutoTokenizer)
     _ = (transformers.AutoModel, transformers.AutoModelForSequenceClassification)
-    # Keeps the collector from touching, and so copying, pages shared with workers.
+    # Keep the garbage collector from touching memory pages that are shared with workers, which would copy them.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -156,13 +156,13 @@ class _Zygote:
             self._selector.close()
             for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
                 end.close()
-            from local_aws.lmi.workers.handler_runner import run  # only a worker needs it
+            from local_aws.lmi.workers.handler_runner import run  # only a worker needs this module
 
             code = run(socket.socket(fileno=descriptor))
         except BaseException:
             logger.exception("worker died")
         finally:
-            # Not sys.exit: a fork must not run the exit handlers that its parent has registered.
+            # os._exit instead of sys.exit, because a fork must not run the exit handlers of its parent.
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
                 sys.stderr.flush()

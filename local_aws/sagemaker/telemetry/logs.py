@@ -10,9 +10,11 @@ import logging
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+
+from local_aws.kit.filter_patterns import datum_of, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,9 +104,21 @@ class LogShipper:
                     logStreamName=tail.stream,
                     logEvents=events[start : start + _EVENTS_PER_PUT],
                 )
+            self._apply_filters(tail.group, lines)
         except self._clients.logs().exceptions.ResourceNotFoundException:
             # The user has deleted the log group while the endpoint lives, so the lines stay in the file.
             tail.stream_made = True
+
+    def _apply_filters(self, group: str, lines: list[str]) -> None:
+        """Send the metric data that the group's metric filters take from new lines, which moto stores only."""
+        for one in self._clients.logs().describe_metric_filters(logGroupName=group)["metricFilters"]:
+            pattern = parse_pattern(one["filterPattern"])
+            for transformation in one["metricTransformations"]:
+                data = [datum for line in lines if (datum := datum_of(pattern, transformation, line)) is not None]
+                for start in range(0, len(data), _EVENTS_PER_PUT):
+                    batch: Any = data[start : start + _EVENTS_PER_PUT]
+                    namespace = transformation["metricNamespace"]
+                    self._clients.cloudwatch().put_metric_data(Namespace=namespace, MetricData=batch)
 
     def _ensure_stream(self, tail: _Tail) -> None:
         if tail.stream_made:

@@ -1,4 +1,4 @@
-"""A stack of the shape of ours: bucket, function, store, model, configuration, endpoint."""
+"""A stack like the project's: bucket, function, model store, model, endpoint config."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def handler(event, context):
 
 
 def policy(effect: str, action: str | list[str], **fields: Any) -> dict[str, Any]:
-    """A policy of one statement."""
+    """Return a policy of one statement."""
     return {"Version": "2012-10-17", "Statement": [{"Effect": effect, "Action": action, **fields}]}
 
 
@@ -50,7 +50,7 @@ def resource(kind: str, *, depends_on: str | None = None, **properties: Any) -> 
 
 
 def storage() -> dict[str, Any]:
-    """The bucket with its policy, encrypted and closed."""
+    """Return an encrypted, private bucket with its policy."""
     algorithm = {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
     objects = {"Fn::Sub": "${Bucket.Arn}/*"}
     insecure = {"Bool": {"aws:SecureTransport": "false"}}
@@ -70,7 +70,7 @@ def storage() -> dict[str, Any]:
 
 
 def store(content: str) -> dict[str, Any]:
-    """The function with its role and log group, and the custom resource that it serves."""
+    """Return the publishing function with role and log group, and its custom resource."""
     trust = policy("Allow", "sts:AssumeRole", Principal={"Service": "lambda.amazonaws.com"})
     objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
     store = policy("Allow", objects, Resource={"Fn::Sub": "${Bucket.Arn}/*"})
@@ -125,5 +125,5 @@ def template(content: str, *, instance_type: str = "ml.g5.xlarge") -> str:
 
 
 def only(name: str, kind: str, **properties: Any) -> str:
-    """A template of one resource."""
+    """Return a template of one resource."""
     return json.dumps({"Resources": {name: resource(kind, **properties)}})

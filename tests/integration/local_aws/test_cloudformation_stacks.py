@@ -1,4 +1,4 @@
-"""CloudFormation with boto3, moto's resources and a custom resource whose handler is written here."""
+"""CloudFormation with boto3, moto's resources, and a custom resource with a handler of these tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
 
 @pytest.fixture
 def door(tmp_path: Any) -> Iterator[FrontDoor]:
-    """A front door of its own for each test; moto's state, which the process shares, is emptied by the stacks."""
+    """Start a front door for each test; deleting the stacks empties moto's state."""
     with running(tmp_path) as front_door:
         yield front_door
 
@@ -37,7 +37,7 @@ def keys(door: FrontDoor, bucket: str) -> list[str]:
 
 
 def test_whole_life_of_a_stack_like_ours(door: FrontDoor) -> None:
-    """Create; replace through the store; fail and roll back to the old generation; destroy to nothing."""
+    """A stack is created, updated with replacements, rolled back after a failure, and deleted completely."""
     cloudformation, fake = door.client("cloudformation"), door.sagemaker
     cloudformation.create_stack(StackName="s", TemplateBody=template("one"), Capabilities=CAPABILITIES)
     door.settle("CREATE_COMPLETE")
@@ -75,7 +75,7 @@ def test_whole_life_of_a_stack_like_ours(door: FrontDoor) -> None:
 
 
 def test_handler_that_refuses_rolls_back_with_its_reason(door: FrontDoor) -> None:
-    """The handler's own text is the reason of the event, its lines are in its log group until that goes."""
+    """The text of a failed handler is the reason of the event, and its log group has its lines."""
     cloudformation = door.client("cloudformation")
     cloudformation.create_stack(StackName="s", TemplateBody=template("bad"), Capabilities=CAPABILITIES)
     door.settle("ROLLBACK_COMPLETE")
@@ -86,7 +86,7 @@ def test_handler_that_refuses_rolls_back_with_its_reason(door: FrontDoor) -> Non
 
 
 def test_bucket_with_objects_fails_the_deletion(door: FrontDoor) -> None:
-    """As in AWS; emptied, the second try ends it."""
+    """The deletion of a stack fails while its bucket has objects, and succeeds once the bucket is empty."""
     cloudformation, s3 = door.client("cloudformation"), door.client("s3")
     only_bucket = only("Bucket", "AWS::S3::Bucket", BucketName="full-one")
     cloudformation.create_stack(StackName="s", TemplateBody=only_bucket)
@@ -103,7 +103,7 @@ def test_bucket_with_objects_fails_the_deletion(door: FrontDoor) -> None:
 
 
 def test_name_that_is_taken_fails_and_is_left_alone(door: FrontDoor) -> None:
-    """A bucket that somebody has already is neither taken over nor deleted by the rollback."""
+    """A bucket name that exists fails the stack, and the rollback does not delete that bucket."""
     cloudformation, s3 = door.client("cloudformation"), door.client("s3")
     s3.create_bucket(Bucket="somebodys")
     taken = only("Bucket", "AWS::S3::Bucket", BucketName="somebodys")
@@ -144,7 +144,7 @@ def test_template_from_s3_and_parameters_from_ssm(door: FrontDoor) -> None:
 
 
 def test_change_set_by_boto3(door: FrontDoor) -> None:
-    """Waiters and typed errors of the SDK work: create, describe, execute, an empty one, one that is not there."""
+    """boto3's waiters and typed errors work for change sets, including an empty and a missing one."""
     cloudformation = door.client("cloudformation")
     text = only("P", "AWS::SSM::Parameter", Type="String", Value="1")
     names = {"StackName": "s", "ChangeSetName": "c"}

@@ -1,4 +1,4 @@
-"""Faults met through the whole path: boto3, the front door, SageMaker's front, a real container and its workers."""
+"""Faults seen through the whole path: boto3, front door, SageMaker, a real container and its workers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Aws:
         self.s3.put_object(Bucket="models", Key=f"p/{name}.tar.gz", Body=content)
 
     def call(self, name: str, text: str) -> Any:
-        """A model's answer to one text."""
+        """Return a model's answer to one text."""
         body = json.dumps({"inputs": text}).encode()
         answer = self.runtime.invoke_endpoint(
             EndpointName="e", TargetModel=f"{name}.tar.gz", ContentType="application/json", Body=body
@@ -139,7 +139,7 @@ class Aws:
         return json.loads(answer["Body"].read())
 
     def ask(self, name: str) -> None:
-        """Call a model as `cohost invoke` does, which tells more of an error."""
+        """Call a model as `cohost invoke` does, whose errors have the reason from the log."""
         with reason_from_log(self._door.client("logs"), "e", name):
             try:
                 self.call(name, "x")
@@ -147,12 +147,12 @@ class Aws:
                 raise refusal_of(name, error) from error
 
     def load(self, name: str, content: bytes) -> None:
-        """Upload an archive and call it until it is loaded: the limit here is far below the service's 60 s."""
+        """Upload an archive and call its model until it is loaded; the limit is far below SageMaker's 60 s."""
         self.push(name, content)
         self.wait_until_it_answers(name)
 
     def wait_until_it_answers(self, name: str) -> float:
-        """Call a model until it answers; the seconds that took. "Not ready" and a model's error are put up with."""
+        """Call a model until it answers, ignoring its errors, and return the seconds."""
         begun = time.monotonic()
         while True:
             try:
@@ -174,7 +174,7 @@ class Aws:
 
     @property
     def restarts(self) -> int:
-        """The number of containers that took another's place on the instance."""
+        """Return the number of replaced containers on the instance."""
         return int(self._instance()["restarts"])
 
     @property
@@ -184,7 +184,7 @@ class Aws:
 
     @property
     def evictions(self) -> int:
-        """How often the instance has unloaded a model to make room."""
+        """Return how often the instance has unloaded a model to make room."""
         return int(self._instance()["evictions"])
 
     @property
@@ -200,7 +200,7 @@ class Aws:
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    """The whole path, with an echo model and an NLI model loaded; no process is left when it ends."""
+    """Start the whole path with an echo and an NLI model loaded, and stop all processes afterwards."""
     limits = SageMakerSettings(load_wait_s=LOAD_WAIT_S, publish_interval_s=0.2)
     make = functools.partial(SageMaker, start_container=Container.start, settings=limits)
     state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
@@ -212,7 +212,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 
 
 def _repeatedly(call: Callable[[], Any], ended: threading.Event, outcomes: list[str]) -> None:
-    """Calls until told to end; notes the outcome of each: "ok", or the error's code."""
+    """Call until the end, and record each outcome: "ok" or the error code."""
     while not ended.is_set():
         try:
             call()
@@ -224,7 +224,7 @@ def _repeatedly(call: Callable[[], Any], ended: threading.Event, outcomes: list[
 
 @contextlib.contextmanager
 def callers(aws: Aws, names: Sequence[str]) -> Iterator[list[list[str]]]:
-    """A caller for each name, who calls until the block ends; yields the outcomes of each as they come."""
+    """Start one caller per name until the block ends, and yield the outcomes of each."""
     ended, outcomes = threading.Event(), [list[str]() for _ in names]
     with ThreadPoolExecutor(len(names)) as pool:
         for name, one in zip(names, outcomes, strict=True):
@@ -236,13 +236,13 @@ def callers(aws: Aws, names: Sequence[str]) -> Iterator[list[list[str]]]:
 
 
 def all_called(outcomes: list[list[str]], times: int = 3) -> None:
-    """Wait until each caller has had so many further outcomes."""
+    """Wait until each caller has this number of further outcomes."""
     wanted = [len(one) + times for one in outcomes]
     wait_for(lambda: all(len(one) >= least for one, least in zip(outcomes, wanted, strict=True)))
 
 
 def test_a_synchronous_worker_that_ends_in_a_call_takes_the_whole_instance_down(aws: Aws) -> None:
-    """Its model has failed for good, so pings do: for a while no model answers, then all do, from a cold start."""
+    """A synchronous worker that ends in a call fails the pings: no model answers until the container is replaced."""
     aws.switch(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1)
     aws.load("mortal", archive(ONE_WORKER, MORTAL))
     aws.wait_until_it_answers("echo")
@@ -264,7 +264,7 @@ def test_a_synchronous_worker_that_ends_in_a_call_takes_the_whole_instance_down(
 
 
 def test_a_stock_worker_that_dies_idle_is_silent_for_ever_and_unseen(aws: Aws) -> None:
-    """400 with the server's own text at each call; the instance stays, and other models lose no call."""
+    """A stock worker that dies idle gives the server's 400 at each call; other models lose no call."""
     aws.switch(ping_interval_s=0.1, ping_failures=2)
     aws.load("stock", archive(NLI))
     aws.wait_until_it_answers("echo")
@@ -283,7 +283,7 @@ def test_a_stock_worker_that_dies_idle_is_silent_for_ever_and_unseen(aws: Aws) -
 
 
 def test_an_asynchronous_worker_under_a_threshold_comes_back_by_itself(aws: Aws) -> None:
-    """Killed under load: its own calls fail for a moment, others lose none, and the instance is never replaced."""
+    """A killed asynchronous worker is restarted; other models lose no call, and the instance is not replaced."""
     aws.switch(ping_interval_s=0.1, ping_failures=2)
     restarting = f"{ONE_WORKER}option.async_mode=true\noption.entryPoint=model.py\nretry_threshold=3\n"
     aws.load("restarting", archive(restarting, ASYNC_ECHO))
@@ -303,7 +303,7 @@ def test_an_asynchronous_worker_under_a_threshold_comes_back_by_itself(aws: Aws)
 
 
 def test_a_load_beyond_the_limit_is_not_ready_and_then_answers(aws: Aws, tmp_path: Path) -> None:
-    """429 as the typed exception once the limit is over, and no second load: the one under way is waited for."""
+    """A load over the limit gives ModelNotReadyException, and later calls wait for the same load."""
     gate = tmp_path / "gate"
     aws.push("slow", archive(f"{ONE_WORKER}option.gate={gate}\n", ECHO))
     begun = time.monotonic()
@@ -318,7 +318,7 @@ def test_a_load_beyond_the_limit_is_not_ready_and_then_answers(aws: Aws, tmp_pat
 
 
 def test_a_corrupt_archive_fails_its_own_calls_until_it_is_mended(aws: Aws) -> None:
-    """A typed error that names the archive's fault; a good archive under the same key is taken at the next call."""
+    """A corrupt archive gives a typed error with the fault, and a corrected one loads at the next call."""
     aws.push("corrupt", archive(ONE_WORKER, ECHO)[:-20])
     with pytest.raises(aws.runtime.exceptions.ValidationError):
         aws.call("corrupt", "x")
@@ -327,7 +327,7 @@ def test_a_corrupt_archive_fails_its_own_calls_until_it_is_mended(aws: Aws) -> N
 
 
 def test_a_handler_that_cannot_start_is_a_model_error(aws: Aws) -> None:
-    """The container's own words reach the caller, and where they say nothing `cohost invoke` adds the log's."""
+    """A handler that cannot start gives the container's error, to which `cohost invoke` adds the log's reason."""
     aws.push("broken", archive(ONE_WORKER, "raise RuntimeError('broken on purpose')"))
     with pytest.raises(aws.runtime.exceptions.ModelError) as caught:
         aws.call("broken", "x")
@@ -340,7 +340,7 @@ def test_a_handler_that_cannot_start_is_a_model_error(aws: Aws) -> None:
 
 
 def test_a_removed_archive_matters_to_models_that_are_not_loaded_only(aws: Aws) -> None:
-    """A loaded copy answers on; one that was never fetched is told to be missing."""
+    """A loaded model answers after its archive is deleted, and a model never loaded gives an error."""
     aws.load("kept", archive(ONE_WORKER, ECHO))
     aws.push("unfetched", archive(ONE_WORKER, ECHO))
     for name in ("kept", "unfetched"):
@@ -351,7 +351,7 @@ def test_a_removed_archive_matters_to_models_that_are_not_loaded_only(aws: Aws) 
 
 
 def test_three_models_in_memory_for_two_are_all_answered(aws: Aws) -> None:
-    """a, b, c, a, b, c: each call beyond the first two evicts the least recently used one, and each is answered."""
+    """With memory for two of three models each call is answered, and evicts the least recently used model."""
     order = ["a", "b", "c", "a", "b", "c"]
     for name in "abc":
         aws.push(name, archive(f"{ONE_WORKER}required_memory_mb=7000\n", ECHO))
@@ -368,7 +368,7 @@ def test_three_models_in_memory_for_two_are_all_answered(aws: Aws) -> None:
 
 
 def test_callers_of_three_models_at_once_are_all_answered(aws: Aws) -> None:
-    """The same memory under three callers at once: models push each other out, no call is lost or given another's."""
+    """Three callers whose models do not fit into memory together all get the answers of their own models."""
     for name in "abc":
         aws.push(name, archive(f"{ONE_WORKER}required_memory_mb=7000\n", ECHO))
 
@@ -388,7 +388,7 @@ def test_callers_of_three_models_at_once_are_all_answered(aws: Aws) -> None:
 
 
 def test_a_thousand_mixed_requests_are_neither_lost_nor_mixed_up(aws: Aws) -> None:
-    """32 callers, five kinds of models (one by one, two workers, batched, asynchronous, NLI): each answer its own."""
+    """A thousand requests of 32 callers to five kinds of models each get their own answer."""
     aws.load("two", archive(ONE_WORKER.replace("=1", "=2"), ECHO))
     aws.load("batched", archive(f"{ONE_WORKER}batch_size=8\nmax_batch_delay=5\n", BATCH_ECHO))
     aws.load("async", archive(f"{ONE_WORKER}option.async_mode=true\noption.entryPoint=model.py\n", ASYNC_ECHO))

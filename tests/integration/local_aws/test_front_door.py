@@ -43,7 +43,7 @@ ROLE = "arn:aws:iam::123456789012:role/f"
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    """One front door for this file."""
+    """Start one front door for the tests of this file."""
     with running(tmp_path_factory.mktemp("state")) as front_door:
         yield front_door
 
@@ -51,7 +51,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
 def raw(
     door: FrontDoor, method: str, url: str, body: Any = None, **headers: str
 ) -> tuple[int, bytes, list[tuple[str, str]]]:
-    """One request without an SDK: status, body, headers."""
+    """Send one request without an SDK, and return status, body and headers."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection("127.0.0.1", door.server.port, timeout=60)
     try:
@@ -64,7 +64,7 @@ def raw(
 
 
 def test_health_says_what_it_is_and_nothing_of_its_user(door: FrontDoor) -> None:
-    """Anyone on this machine can tell the emulation from the real thing, and learns no folder, catalog or key."""
+    """The health route names the emulator, and neither folder, catalog nor key."""
     status, body, _ = raw(door, "GET", f"{door.server.url}/_cohost/health")
     assert status == 200
     assert json.loads(body) == {
@@ -77,7 +77,7 @@ def test_health_says_what_it_is_and_nothing_of_its_user(door: FrontDoor) -> None
 
 
 def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None:
-    """Nagle's algorithm is off: asyncio turns it off for sockets whose protocol is named, and for no other."""
+    """Nagle's algorithm is off on the connections of the front door."""
     assert door.server.listener.proto == socket.IPPROTO_TCP
 
 
@@ -87,7 +87,7 @@ def asked(door: FrontDoor) -> socket.socket:
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    """The head of the next answer; what comes behind it in the same piece goes along."""
+    """Return the head of the next answer, with bytes of the body that arrive together with it."""
     head = b""
     while b"\r\n\r\n" not in head:
         part = connection.recv(65536)
@@ -97,7 +97,7 @@ def answer_on(connection: socket.socket) -> bytes:
 
 
 def test_a_client_that_asks_first_is_told_to_go_on(door: FrontDoor) -> None:
-    """boto3 sends what it uploads after 100 Continue."""
+    """The front door answers 100 Continue, for which boto3 waits before an upload."""
     headers = signed_headers(door.key, "PUT", f"{door.server.url}/asked/first", "s3", body=b"abc")
     headers |= {"Host": f"127.0.0.1:{door.server.port}", "Content-Length": "3", "Expect": "100-continue"}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -110,7 +110,7 @@ def test_a_client_that_asks_first_is_told_to_go_on(door: FrontDoor) -> None:
 
 
 def test_a_head_may_have_64_kib(door: FrontDoor) -> None:
-    """Long tokens and presigned addresses: the server waits for the rest of the head. What is longer is refused."""
+    """A request head may have 64 KiB for long tokens and presigned URLs, and a longer one is rejected."""
     line = b"GET /_cohost/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "
     with asked(door) as connection:
         connection.sendall(line + b"a" * 60_000)
@@ -124,7 +124,7 @@ def test_a_head_may_have_64_kib(door: FrontDoor) -> None:
 
 
 def client_of(door: FrontDoor, service: str, key_id: str, secret: str, token: str | None = None) -> Any:
-    """A client that signs with a key of its own."""
+    """Return a client that signs with its own key."""
     return session().client(
         service,
         endpoint_url=door.server.url,
@@ -159,7 +159,7 @@ TEMPLATE = only("Topic", "AWS::SNS::Topic", TopicName="made-by-a-page")
     ],
 )
 def test_an_image_on_a_page_makes_nothing(door: FrontDoor, signature: dict[str, str]) -> None:
-    """A GET needs no preflight and carries no Origin: without a real signature it is refused, and no stack is made."""
+    """A GET of an image tag, which has no Origin, is rejected without a valid signature."""
     query = {"Action": "CreateStack", "StackName": "attack", "TemplateBody": TEMPLATE, **signature}
     status, body, _ = raw(door, "GET", f"{door.server.url}/?{urlencode(query)}")
     assert status == 403
@@ -185,7 +185,7 @@ def test_an_image_on_a_page_makes_nothing(door: FrontDoor, signature: dict[str, 
 )
 @pytest.mark.parametrize("path", ["/_cohost/health", "/_cohost/cfn-response/token", "/", "/bucket/key"])
 def test_what_a_browser_tells_of_a_page_is_refused_everywhere(door: FrontDoor, told: dict[str, str], path: str) -> None:
-    """No page reads even who is here; neither signature nor one-time URL count from one."""
+    """Every route rejects requests of a web page, even with a signature or a one-time URL."""
     url = door.server.url + path
     for headers in ({}, signed_headers(door.key, "PUT", url, "s3")):
         status, body, _ = raw(door, "PUT", url, **{**headers, **told})
@@ -194,7 +194,7 @@ def test_what_a_browser_tells_of_a_page_is_refused_everywhere(door: FrontDoor, t
 
 
 def test_a_websocket_is_refused(door: FrontDoor) -> None:
-    """Browsers open one to any address without asking first; there is none here."""
+    """WebSocket requests are rejected, because browsers send them to any address."""
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
     assert raw(door, "GET", f"{door.server.url}/", **upgrade, **key)[0] == 403
@@ -202,7 +202,7 @@ def test_a_websocket_is_refused(door: FrontDoor) -> None:
 
 @pytest.mark.parametrize("path", ["/_cohost/endpoints", "/_cohost/faults", "/_cohost/clock", "/moto-api/reset"])
 def test_pages_of_the_emulation_take_a_signature(door: FrontDoor, path: str) -> None:
-    """Clock and faults are for the user alone, and so is moto's own page that empties everything."""
+    """The pages for clock and faults, and moto's page for a reset, require a signature."""
     for method in ("GET", "PUT", "POST"):
         assert raw(door, method, door.server.url + path, b'{"speed": 9}')[0] == 403
     assert door.page("/_cohost/clock")["speed"] == 1
@@ -221,7 +221,7 @@ def test_pages_of_the_emulation_take_a_signature(door: FrontDoor, path: str) -> 
 def test_a_shell_with_old_keys_is_told_how_to_renew_them(
     door: FrontDoor, service: str, call: str, codes: tuple[str, str]
 ) -> None:
-    """Every protocol's SDK shows the code that AWS would give, and the command that prints today's keys."""
+    """The error for an old access key has AWS's code in each protocol, and the command that prints the present keys."""
     for key, code in zip((("test", "test"), (door.key["key_id"], "of an earlier start")), codes, strict=True):
         with pytest.raises(ClientError) as refused:
             getattr(client_of(door, service, *key), call)()
@@ -230,7 +230,7 @@ def test_a_shell_with_old_keys_is_told_how_to_renew_them(
 
 
 def test_a_large_upload_with_a_wrong_secret_ends_with_the_reason(door: FrontDoor) -> None:
-    """The answer comes before the body is read, and the client hears it all the same."""
+    """A large upload with a wrong secret is rejected before its body is read, and the client gets the reason."""
     with faulted("SignatureDoesNotMatch", 403):
         client_of(door, "s3", door.key["key_id"], "wrong").put_object(Bucket="b", Key="k", Body=bytes(20_000_000))
 
@@ -251,7 +251,7 @@ def taken(door: FrontDoor) -> str:
 
 
 def test_a_role_may_only_what_its_policies_allow(door: FrontDoor, taken: str) -> None:
-    """A denial has the service's own code and form; nothing is written, and the user's own key is not judged."""
+    """A role's denied call has the service's code and form and no effect; the user's own key is not judged."""
     role = door.client("sts").assume_role(RoleArn=taken, RoleSessionName="session")["Credentials"]
     key = (role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
     door.client("s3").create_bucket(Bucket="judged")
@@ -271,7 +271,7 @@ def test_a_role_may_only_what_its_policies_allow(door: FrontDoor, taken: str) ->
 
 
 def test_a_role_that_does_not_trust_the_user_cannot_be_taken(door: FrontDoor) -> None:
-    """Its trust policy decides; a role that is not there is refused the same way."""
+    """AssumeRole is denied if the role's trust policy does not name the caller, or if the role does not exist."""
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
     door.client("iam").create_role(RoleName="closed", AssumeRolePolicyDocument=json.dumps({"Statement": trust}))
     for name in ("closed", "missing"):
@@ -282,7 +282,7 @@ def test_a_role_that_does_not_trust_the_user_cannot_be_taken(door: FrontDoor) ->
 
 
 def test_each_key_is_its_principal(door: FrontDoor, taken: str) -> None:
-    """The user, a role that was taken, and a user of the emulated IAM: STS names who signed."""
+    """STS names the signer of each key: the user, an assumed role, or an emulated IAM user."""
     sts, iam, account = door.client("sts"), door.client("iam"), "123456789012"
     identity = sts.get_caller_identity()
     assert (identity["Account"], identity["Arn"]) == (account, f"arn:aws:iam::{account}:user/cohost")
@@ -304,13 +304,13 @@ def test_each_key_is_its_principal(door: FrontDoor, taken: str) -> None:
 
 
 def test_a_role_of_another_account_is_refused(door: FrontDoor) -> None:
-    """There is one account; moto would open an empty second one."""
+    """AssumeRole for a role of another account is denied, because the emulator has one account."""
     with faulted("AccessDenied", 403, "RoleArn"):
         door.client("sts").assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")
 
 
 def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor, taken: str) -> None:
-    """A role's key with the token of another key, or without one, is none."""
+    """A role's key is rejected without its token or with the token of another key."""
     sts = door.client("sts")
     one, two = (sts.assume_role(RoleArn=taken, RoleSessionName=name)["Credentials"] for name in ("one", "two"))
     pair = (one["AccessKeyId"], one["SecretAccessKey"])
@@ -322,7 +322,7 @@ def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor, taken: str) -> 
 
 @pytest.mark.parametrize("call", ["get_session_token", "get_federation_token"])
 def test_sts_gives_out_no_key_that_all_the_world_knows(door: FrontDoor, call: str) -> None:
-    """Moto answers these with the keys of AWS's manuals; they are refused by name, and are no keys here."""
+    """STS operations for which moto returns keys of AWS's manuals are rejected by name."""
     with faulted("ServiceUnavailableInLocalAws", 400, "AssumeRole"):
         getattr(door.client("sts"), call)(**({"Name": "name"} if "federation" in call else {}))
     with faulted("InvalidClientTokenId", 403):
@@ -332,7 +332,7 @@ def test_sts_gives_out_no_key_that_all_the_world_knows(door: FrontDoor, call: st
 
 
 def test_large_upload_comes_back_whole(door: FrontDoor) -> None:
-    """Assets are megabytes: in one piece, in parts, and as a stream."""
+    """Uploads of megabytes come back unchanged: at once, in parts, and as a stream."""
     s3 = door.client("s3")
     s3.create_bucket(Bucket="uploads")
     data = os.urandom(20 * 1024 * 1024)
@@ -345,7 +345,7 @@ def test_large_upload_comes_back_whole(door: FrontDoor) -> None:
 
 
 def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -> None:
-    """`aws-chunked` bodies carry signatures between the bytes; they must not end up in the object."""
+    """The signatures between the bytes of an `aws-chunked` body do not become part of the object."""
     door.client("s3").create_bucket(Bucket="chunks")
     frame = b"5;chunk-signature=" + b"0" * 64 + b"\r\nhello\r\n0;chunk-signature=" + b"0" * 64 + b"\r\n\r\n"
     url, own = f"{door.server.url}/chunks/key", {"X-Amz-Decoded-Content-Length": "5", "Content-Encoding": "aws-chunked"}
@@ -356,7 +356,7 @@ def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -
 
 
 def test_presigned_urls_work_without_credentials(door: FrontDoor) -> None:
-    """A presigned PUT and GET carry the signature in their query, and are good for one object and method."""
+    """A presigned PUT or GET works without credentials, for one object and method."""
     s3 = door.client("s3", signature_version="s3v4")
     s3.create_bucket(Bucket="presigned")
     put = s3.generate_presigned_url("put_object", Params={"Bucket": "presigned", "Key": "a key/ü"})
@@ -370,7 +370,7 @@ def test_presigned_urls_work_without_credentials(door: FrontDoor) -> None:
 
 
 def test_an_expired_presigned_url_is_refused(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that was good for a minute an hour ago opens nothing."""
+    """An expired presigned URL is rejected."""
     s3 = door.client("s3", signature_version="s3v4")
     s3.create_bucket(Bucket="expired")
     s3.put_object(Bucket="expired", Key="k", Body=b"x")
@@ -384,7 +384,7 @@ def test_an_expired_presigned_url_is_refused(door: FrontDoor, monkeypatch: pytes
 
 
 def test_presigned_urls_of_the_former_signature_are_refused_by_name(door: FrontDoor) -> None:
-    """boto3 still makes them for S3 in the older regions; the message says which option makes those that are taken."""
+    """A presigned URL with signature version 2 is rejected with the option for version 4."""
     url = door.client("s3").generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
     assert "AWSAccessKeyId=" in url
     status, body, _ = raw(door, "GET", url)
@@ -392,7 +392,7 @@ def test_presigned_urls_of_the_former_signature_are_refused_by_name(door: FrontD
 
 
 def test_locusts_own_signer_is_let_in(door: FrontDoor) -> None:
-    """The load test's transport signs by itself; with a wrong secret its calls are refused."""
+    """The load test's own signatures are accepted, and rejected with a wrong secret."""
     destination = Destination("/endpoints/none/invocations", {"X-Amzn-SageMaker-Target-Model": "m"})
     for secret, status in ((door.key["secret"], 200), ("wrong", 403)):
         target = Target(kind="sagemaker", url=door.server.url, region="us-east-1", emulated=True)
@@ -406,7 +406,7 @@ def test_locusts_own_signer_is_let_in(door: FrontDoor) -> None:
 
 
 def test_tls_only_policy_leaves_the_bucket_usable(door: FrontDoor) -> None:
-    """The policy that every bucket of ours has must not shut the emulation out, and reads back as written."""
+    """A bucket policy that requires TLS does not block the emulator, and reads back unchanged."""
     s3 = door.client("s3")
     s3.create_bucket(Bucket="tls-only")
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": ["arn:aws:s3:::tls-only/*"]}
@@ -418,7 +418,7 @@ def test_tls_only_policy_leaves_the_bucket_usable(door: FrontDoor) -> None:
 
 
 def test_answers_have_one_date(door: FrontDoor) -> None:
-    """Whoever answers, the Date header is there once."""
+    """Each answer has exactly one Date header, whichever part of the server wrote it."""
     door.client("s3").create_bucket(Bucket="dates")
     for path in ("/dates", "/nothing-here", "/_cohost/nothing"):
         names = [name.lower() for name, _ in raw(door, "GET", door.server.url + path)[2]]
@@ -427,7 +427,7 @@ def test_answers_have_one_date(door: FrontDoor) -> None:
 
 
 def test_unknown_service_and_lookup_events(door: FrontDoor) -> None:
-    """An SDK turns the refusal into its own error, which names the service; CloudTrail has no events."""
+    """An unknown service gives a typed error with its name, and CloudTrail has no events."""
     with faulted("ServiceUnavailableInLocalAws", 400, "pricing"):
         door.client("pricing").get_products(ServiceCode="AmazonSageMaker")
     assert door.client("cloudtrail").lookup_events()["Events"] == []
@@ -460,7 +460,7 @@ def make_function(door: FrontDoor, name: str, source: str, **fields: Any) -> Non
 
 @pytest.mark.usefixtures("role")
 def test_function_runs_logs_and_goes(door: FrontDoor) -> None:
-    """A function is listed and runs as its role with boto3 at the front door; what it prints is in its log group."""
+    """A function runs as its role with boto3 at the front door, and its output is in its log group."""
     client = door.client("lambda")
     source = (
         "import boto3\n"
@@ -485,7 +485,7 @@ def test_function_runs_logs_and_goes(door: FrontDoor) -> None:
 
 @pytest.mark.usefixtures("role")
 def test_function_can_be_changed(door: FrontDoor) -> None:
-    """New code, new environment and new logging are in force at the next call, and read back."""
+    """Changed code, environment and logging of a function apply at the next call."""
     client = door.client("lambda")
     door.client("logs").create_log_group(logGroupName="mine")
     make_function(door, "changes", "def handler(e, c): return 'old'\n", LoggingConfig={"LogGroup": "mine"})
@@ -501,7 +501,7 @@ def test_function_can_be_changed(door: FrontDoor) -> None:
 
 @pytest.mark.usefixtures("role")
 def test_failing_function_and_event_call(door: FrontDoor) -> None:
-    """A fault comes back as FunctionError; an Event call returns at once and still runs."""
+    """A failed function gives FunctionError, and an Event call returns at once."""
     client = door.client("lambda")
     make_function(door, "fails", "def handler(e, c): raise ValueError('no')\n")
     answer = client.invoke(FunctionName="fails")
@@ -526,7 +526,7 @@ def test_failing_function_and_event_call(door: FrontDoor) -> None:
 def test_function_that_cannot_run_is_refused_when_it_is_made(
     door: FrontDoor, fields: dict[str, Any], about: str
 ) -> None:
-    """Another runtime, broken code and layers fail by name, and no function is left."""
+    """CreateFunction rejects another runtime, broken code and layers by name, and leaves no function."""
     client = door.client("lambda")
     settings: dict[str, Any] = {"Runtime": "python3.13", "Code": {"ZipFile": packed("x = 1")}, **fields}
     with faulted("InvalidParameterValueException", 400, about):
@@ -536,7 +536,7 @@ def test_function_that_cannot_run_is_refused_when_it_is_made(
 
 
 def test_port_in_use_is_told_with_its_way_out(tmp_path: Path) -> None:
-    """The message names the port and the fix, and nothing is written."""
+    """The error for a used port has the port and the fix."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -547,7 +547,7 @@ def test_port_in_use_is_told_with_its_way_out(tmp_path: Path) -> None:
 
 
 def test_state_file_lives_as_long_as_the_server(tmp_path: Path) -> None:
-    """`server.json` tells pid, port and url; it goes with the server, and SageMaker is told to end."""
+    """`server.json` has pid, port and URL, and is deleted at the end of the server."""
     with running(tmp_path) as door:
         state = json.loads((tmp_path / "server.json").read_text())
         assert state["url"] == f"http://127.0.0.1:{state['port']}" == door.server.url
@@ -558,7 +558,7 @@ def test_state_file_lives_as_long_as_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_command_starts_soon_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    """`python -m local_aws up` prints one line when it is ready, and a signal ends it with 0 and no traces."""
+    """`python -m local_aws up` prints one line when it is ready, and a signal ends it with exit code 0."""
     command = [sys.executable, "-m", "local_aws", "up", "--port", "0", "--state", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -573,7 +573,7 @@ def test_command_starts_soon_and_ends_cleanly(tmp_path: Path, number: signal.Sig
 
 
 def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`--hub` is a further folder: what comes with the project is found beside it, and a name of the user's wins."""
+    """Models in --hub are found before the emulator's own of the same name."""
     seen: list[Settings] = []
 
     class Started:
@@ -581,7 +581,7 @@ def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.Mo
             seen.append(settings)
 
         def serve(self, _: Any) -> None:
-            """Nothing to serve."""
+            """Serve no request."""
 
     monkeypatch.setattr("local_aws.__main__.LocalAws", Started)
     assert main(["up", "--state", str(tmp_path), "--hub", str(tmp_path / "hub")]) == 0
@@ -589,7 +589,7 @@ def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.Mo
 
 
 def test_bad_catalog_stops_the_command(tmp_path: Path) -> None:
-    """A catalog with faults is told before anything starts."""
+    """A catalog with faults is rejected before the emulator starts."""
     catalog = tmp_path / "bad.yaml"
     catalog.write_text("modles: {}\n", encoding="utf-8")
     command = [

@@ -45,7 +45,7 @@ option.tensor_parallel_degree=1
 
 
 class Aws:
-    """A front door with an empty bucket, and an endpoint to come on it."""
+    """A front door with an empty bucket, and functions for an endpoint on it."""
 
     def __init__(self, door: FrontDoor) -> None:
         self.door = door
@@ -54,7 +54,7 @@ class Aws:
         self.s3.create_bucket(Bucket="models")
 
     def push(self, name: str, model_id: str, memory_mb: int) -> None:
-        """Upload an archive that holds one serving.properties."""
+        """Upload an archive that contains one serving.properties."""
         text = PROPERTIES.format(model_id=model_id, memory_mb=memory_mb).encode()
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
@@ -75,14 +75,14 @@ class Aws:
         assert self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService"
 
     def invoke(self, name: str | None, text: str) -> Any:
-        """The container's answer to one text; None calls the one model of a single-model endpoint."""
+        """Return the container's answer to one text; None calls the model of a single-model endpoint."""
         target = {} if name is None else {"TargetModel": f"{name}.tar.gz"}
         body = json.dumps({"inputs": text}).encode()
         answer = self.runtime.invoke_endpoint(EndpointName="e", ContentType="application/json", Body=body, **target)
         return json.loads(answer["Body"].read())
 
     def instance(self) -> dict[str, Any]:
-        """The one instance, from the introspection route."""
+        """Return the only instance, from the introspection route."""
         endpoints = self.door.page("/_cohost/endpoints")["endpoints"]
         found: dict[str, Any] = endpoints[0]["variants"][0]["instances"][0]
         return found
@@ -90,7 +90,7 @@ class Aws:
 
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
-    """An emulation with an empty bucket; after the test none of its processes is left."""
+    """Start an emulator with an empty bucket, and end all of its processes after the test."""
     limits = Settings(publish_interval_s=0.2, replacement_delay_s=0)
     make = functools.partial(SageMaker, start_container=Container.start, settings=limits)
     with leaving_no_process(), running(tmp_path, make, hub_roots=(HUB,)) as door:
@@ -98,7 +98,7 @@ def aws(tmp_path: Path) -> Iterator[Aws]:
 
 
 def test_models_are_fetched_loaded_called_evicted_and_survive_a_kill(aws: Aws) -> None:
-    """The whole life of models on one real container, which has memory for two of the three."""
+    """Three models are fetched, loaded, called, evicted and restarted on a container with memory for two."""
     aws.push("mdeberta", "lmi-cohost/tiny-mdeberta-nli", 6000)
     aws.push("minilm", "lmi-cohost/tiny-minilm-nli", 6000)
     aws.push("xlmr", "lmi-cohost/tiny-xlmr-nli", 6000)
@@ -130,7 +130,7 @@ def test_models_are_fetched_loaded_called_evicted_and_survive_a_kill(aws: Aws) -
 
 
 def test_a_report_reads_the_containers_of_endpoints(aws: Aws, tmp_path: Path) -> None:
-    """`cohost local report` finds the token of each, which nobody else is let in without."""
+    """`cohost local report` reads the containers of endpoints with the containers' tokens."""
     aws.push("minilm", "lmi-cohost/tiny-minilm-nli", 6000)
     aws.deploy(Mode="MultiModel", ModelDataUrl="s3://models/p/")
     aws.invoke("minilm", "the movie was great")
@@ -143,7 +143,7 @@ def test_a_report_reads_the_containers_of_endpoints(aws: Aws, tmp_path: Path) ->
 
 
 def test_a_single_model_is_served_from_its_archive(aws: Aws) -> None:
-    """A container of Mode SingleModel loads its one archive at the start and answers without a target."""
+    """A container in SingleModel mode loads its archive at the start and answers without a target."""
     aws.push("one", "lmi-cohost/tiny-minilm-nli", 100)
     aws.deploy(Mode="SingleModel", ModelDataUrl="s3://models/p/one.tar.gz")
     assert [set(item) for item in aws.invoke(None, "the movie was great")] == [{"label", "score"}]

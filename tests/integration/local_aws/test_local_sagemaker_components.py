@@ -45,7 +45,7 @@ def handle(inputs):
 
 
 def archive(models: Mapping[str, str], **handlers: str) -> bytes:
-    """One archive with a folder for each model, and a model.py for those that are given one."""
+    """Return one archive with a folder per model, and a model.py for the models that have one."""
     files = {f"{name}/serving.properties": PROPERTIES.format(model_id=model_id) for name, model_id in models.items()}
     files |= {f"{name}/model.py": text for name, text in handlers.items()}
     buffer = io.BytesIO()
@@ -99,7 +99,7 @@ def template(key: str) -> str:
 
 
 class Aws:
-    """A front door with an empty bucket, and what is done with a component on it."""
+    """A front door with an empty bucket, and functions for a component on it."""
 
     def __init__(self, door: FrontDoor) -> None:
         self.door = door
@@ -113,13 +113,13 @@ class Aws:
         self.door.settle("CREATE_COMPLETE")
 
     def scale(self, copies: int) -> None:
-        """Have so many copies of the component."""
+        """Set the number of copies of the component."""
         name = {"InferenceComponentName": "all-models"}
         self.sagemaker.update_inference_component_runtime_config(**name, DesiredRuntimeConfig={"CopyCount": copies})
         wait_for(lambda: self.sagemaker.describe_inference_component(**name)["InferenceComponentStatus"] == "InService")
 
     def call(self, model: str | None) -> Any:
-        """A model's answer to one text."""
+        """Return a model's answer to one text."""
         attributes = {} if model is None else {"CustomAttributes": f"trace=abc;model_name={model}"}
         answer = self.runtime.invoke_endpoint(
             EndpointName="e",
@@ -133,7 +133,7 @@ class Aws:
 
 @contextlib.contextmanager
 def serving(state_dir: Path, *, instance_idle_s: float = 0) -> Iterator[Aws]:
-    """A front door whose containers are real; an instance without copies goes after a while. No process is left."""
+    """Start a front door with real containers, whose instances end soon without copies, and stop it afterwards."""
     limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=instance_idle_s)
     make = functools.partial(SageMaker, start_container=Container.start, settings=limits)
     with leaving_no_process(), running(state_dir, make, hub_roots=tuple(default_roots())) as door:
@@ -148,7 +148,7 @@ def aws(tmp_path: Path) -> Iterator[Aws]:
 
 
 def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> None:
-    """Deployed as a stack: both models answer, zero copies refuse, a copy answers as before, an update adds a model."""
+    """A component serves two models, rejects calls at zero copies, serves again, and gets a model by an update."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM, "mdeberta": MDEBERTA}))
     aws.create(template("one.tar.gz"))
     (output,) = aws.cloudformation.describe_stacks(StackName="s")["Stacks"][0]["Outputs"]
@@ -198,7 +198,7 @@ def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> No
 def test_the_log_names_the_one_model_that_does_not_load(
     aws: Aws, models: dict[str, str], handlers: dict[str, str], reason: str
 ) -> None:
-    """The stack fails with the service's text, which names no model; the component's log group says which, and why."""
+    """A stack with a bad model fails with SageMaker's message, and the component's log names model and reason."""
     body = archive({"minilm": MINILM, **models}, **handlers)
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=body)
     aws.cloudformation.create_stack(StackName="s", TemplateBody=template("one.tar.gz"), Capabilities=["CAPABILITY_IAM"])

@@ -1,4 +1,4 @@
-"""Scaling acted out on real LMI containers: to zero and back, and an endpoint of one model that grows and shrinks."""
+"""Scaling with real LMI containers: a component to zero and back, and an endpoint that grows and shrinks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resource(kind: str, after: str, **properties: Any) -> dict[str, Any]:
 
 
 def tracking(metric: str, whose: dict[str, str], target: float) -> dict[str, Any]:
-    """A policy that tracks one of SageMaker's metrics."""
+    """Return a policy that tracks one of SageMaker's metrics."""
     configuration = {
         "TargetValue": target,
         "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
@@ -56,7 +56,7 @@ def tracking(metric: str, whose: dict[str, str], target: float) -> dict[str, Any
 
 
 def scale_to_zero_template() -> str:
-    """The components' stack with a target of 0 to 1 copies, tracking, and a wake policy with its alarm."""
+    """Return the components' template with 0 to 1 copies, target tracking, and a wake policy with its alarm."""
     whole = json.loads(template("one.tar.gz"))
     step = {
         "AdjustmentType": "ChangeInCapacity",
@@ -96,7 +96,7 @@ def scale_to_zero_template() -> str:
 
 
 def one_model_template() -> str:
-    """An endpoint of one model and 1 to 2 instances that follow the calls that run at once."""
+    """Return a template of an endpoint with one model and 1 to 2 instances that follow the concurrency."""
     whole = json.loads(template("one.tar.gz"))
     resources = whole["Resources"]
     del resources["Component"], whole["Outputs"]
@@ -122,13 +122,13 @@ def aws(tmp_path: Path) -> Iterator[Aws]:
 
 
 def shape(aws: Aws) -> list[int]:
-    """How many copies each instance has."""
+    """Return the number of copies on each instance."""
     (endpoint,) = aws.door.page("/_cohost/endpoints")["endpoints"]
     return [len(instance.get("copies", [])) for instance in endpoint["variants"][0]["instances"]]
 
 
 def delete(aws: Aws) -> None:
-    """Delete the stack; nothing of it is left."""
+    """Delete the stack and check that no resource is left."""
     aws.door.delete_stack()
     scaling = aws.door.client("application-autoscaling")
     assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
@@ -138,14 +138,14 @@ def delete(aws: Aws) -> None:
 
 
 def causes(aws: Aws) -> list[str]:
-    """Why capacities were changed, newest first, by policy."""
+    """Return the causes of capacity changes by policy, newest first."""
     scaling = aws.door.client("application-autoscaling")
     activities = scaling.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"]
     return [f"{one['Description']} {one['Cause'].rpartition(' ')[2]}" for one in activities]
 
 
 def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
-    """Idle: no copies, then no instances. A call at zero is refused and counted, and a copy on an instance answers."""
+    """An idle component goes to zero copies and instances, and a rejected call wakes it."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
     aws.create(scale_to_zero_template())
     before = aws.call("minilm")
@@ -171,7 +171,7 @@ def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
 
 
 def test_an_endpoint_of_one_model_grows_under_load_and_shrinks_after_it(aws: Aws) -> None:
-    """Four callers at once bring a second instance, which serves too; without them it goes again."""
+    """Four callers at once bring a second instance that serves too; without callers the instance ends."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
     aws.create(one_model_template())
     aws.door.set_speed(SPEED)

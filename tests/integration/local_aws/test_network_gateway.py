@@ -1,4 +1,4 @@
-"""The S3 gateway endpoint that a stack makes on a VPC's route tables, on the AWS of this machine."""
+"""The S3 gateway endpoint of a stack on route tables of a VPC, in the emulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def door(tmp_path: Any) -> Iterator[FrontDoor]:
-    """A front door of its own."""
+    """Start a front door for each test."""
     with running(tmp_path) as front_door:
         yield front_door
 
@@ -39,7 +39,7 @@ def endpoints(ec2: Any, vpc: str) -> list[dict[str, Any]]:
 
 
 def test_life_of_a_gateway_endpoint(door: FrontDoor) -> None:
-    """Made on the named route table, tagged, and gone with its stack."""
+    """A gateway endpoint is created on the named route table with tags, and deleted with its stack."""
     ec2, cloudformation = door.client("ec2"), door.client("cloudformation")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
@@ -57,7 +57,7 @@ def test_life_of_a_gateway_endpoint(door: FrontDoor) -> None:
 
 
 def test_route_table_of_another_vpc_is_refused(door: FrontDoor) -> None:
-    """As EC2 does; nothing is left."""
+    """A gateway endpoint with the route table of another VPC is rejected as by EC2, and is not created."""
     ec2, cloudformation = door.client("ec2"), door.client("cloudformation")
     vpc, other = (ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"] for _ in range(2))
     table = ec2.create_route_table(VpcId=other)["RouteTable"]["RouteTableId"]

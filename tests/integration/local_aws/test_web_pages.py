@@ -1,4 +1,4 @@
-"""From a web page on another origin nothing is made, read or run, on any port that this project opens.
+"""Web pages of other origins can create, read and run nothing on any port that this project opens.
 
 In a real browser, for what it sends of itself is its own affair: which of a page's requests carry Origin, which
 Sec-Fetch-Site, and what it does with names that point to this machine.
@@ -45,7 +45,7 @@ CREDENTIAL = "x/20260101/us-east-1/cloudformation/aws4_request"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A port with the worst that a page could ask of it, in the address and as the fields of a form."""
+    """A port with the most harmful requests for it, as addresses and as fields of a form."""
 
     port: int
     path: str
@@ -55,7 +55,7 @@ class Target:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser for which evil.test is this machine, as it is for one whose name server is an attacker's."""
+    """Start a browser for which the name evil.test is this machine, as with an attacker's name server."""
     opened = Browser(
         tmp_path_factory.mktemp("profile"),
         f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
@@ -68,14 +68,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Running]:
-    """Another site, on a port of its own."""
+    """Start another web site on a port of its own."""
     with Running(Redirecting) as server:
         yield server
 
 
 @contextlib.contextmanager
 def front_door(folder: Path) -> Iterator[Target]:
-    """The AWS on this machine: a page could make a stack, whose functions run with the user's rights."""
+    """Start an emulator, in which a web page could create stacks whose functions have the user's rights."""
     with running(folder) as door:
         asked = {"Action": "CreateStack", "StackName": "made-by-a-page", "TemplateBody": TEMPLATE}
 
@@ -128,7 +128,7 @@ def proxy(_folder: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def locust_page(folder: Path) -> Iterator[Target]:
-    """Locust's web page: a page could start load on an endpoint that bills, and read of a run that goes on."""
+    """Start Locust's web page, from which another page could start load on an endpoint that bills."""
     port = _free_port()
     with _stub_process() as called:
         command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--web-port", str(port)]
@@ -159,7 +159,7 @@ PORTS = [front_door, container, stub, proxy, locust_page]
 
 @pytest.fixture(scope="module", params=PORTS, ids=lambda opened: opened.__name__)
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Each port, one after another."""
+    """Return each port of this project, one after another."""
     with request.param(tmp_path_factory.mktemp("port")) as opened:
         assert opened.untouched()
         yield opened
@@ -167,7 +167,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("host", ["127.0.0.1", EVIL])
 def test_every_way_reaches_a_server_that_looks_at_nothing(browser: Browser, site: Running, host: str) -> None:
-    """The attacks of these tests are real: all of them arrive where nothing is checked, so what follows can fail."""
+    """Each attack of these tests reaches a server without checks, so the following tests can fail."""
     with Running(Open) as unchecked:
         attack_from(browser, f"http://{host}:{site.server_port}/", _url(unchecked.server_port, "/x?a=1"), "a=1")
         gets = [path for method, path in unchecked.seen if (method, path) == ("GET", "/x?a=1")]
@@ -179,14 +179,14 @@ def test_every_way_reaches_a_server_that_looks_at_nothing(browser: Browser, site
 
 @pytest.mark.parametrize("host", ["127.0.0.1", EVIL, "evil.localhost"])
 def test_another_site_makes_reads_and_runs_nothing(browser: Browser, site: Running, target: Target, host: str) -> None:
-    """Neither a site on another port of this machine nor one with a name of its own."""
+    """A site on another port of this machine, or with a name of its own, gets no access."""
     read = attack_from(browser, f"http://{host}:{site.server_port}/", _url(target.port, target.path), target.body)
     assert read == {}
     assert target.untouched()
 
 
 def test_a_name_that_was_pointed_here_makes_reads_and_runs_nothing(browser: Browser, target: Target) -> None:
-    """A rebound name has the port's own origin, so the browser shows the page every answer: none but refusals."""
+    """A page whose name was redirected to this machine gets only rejections from each port."""
     origin = f"http://{EVIL}:{target.port}"
     read = attack_from(browser, f"{origin}/", f"{origin}{target.path}", target.body)
     assert read
@@ -195,14 +195,14 @@ def test_a_name_that_was_pointed_here_makes_reads_and_runs_nothing(browser: Brow
 
 
 def test_an_address_that_sends_the_visitor_on_makes_nothing(browser: Browser, site: Running, target: Target) -> None:
-    """An address that the user typed is no page's doing, wherever that leads: no Origin, Sec-Fetch-Site none."""
+    """A typed address that redirects to a port of this project has no effect there."""
     to = urlencode({"to": _url(target.port, target.path)})
     browser.visit(f"http://{EVIL}:{site.server_port}/?{to}")
     assert target.untouched()
 
 
 def test_locusts_page_itself_works(browser: Browser, tmp_path: Path) -> None:
-    """Opened by its user, it is shown, and its own scripts may start a run."""
+    """Locust's page works for its user, and its own scripts can start a load test."""
     with locust_page(tmp_path) as page:
         browser.visit(_url(page.port, "/"))
         assert "Locust" in browser.evaluate("document.title")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAMES = ("one", "two", "three")
 STRUCK = "two"
-ROUNDS = 20
+ROUNDS = 8
 CATALOG = """
 endpoint:
   name: e
@@ -52,7 +52,7 @@ MODEL = """
 
 
 def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
-    """The archives of three batched models, as a deploy publishes them."""
+    """Return the archives of three batched models, as a deploy publishes them."""
     file = folder / "catalog.yaml"
     file.write_text(CATALOG + "".join(MODEL.format(name=name, memory_mb=memory_mb) for name in NAMES))
     catalog = load_catalog(file).catalog
@@ -60,10 +60,17 @@ def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
 
 
 class Deployed(Aws):
-    """The endpoint, and the processes of its one instance."""
+    """The endpoint, and the processes of its only instance."""
 
     def workers(self) -> set[int]:
         """The process ids of all workers of the instance, those that no model lists too."""
+        return {pid for pid in self._forks() if os.getsid(pid) != pid}
+
+    def engines(self) -> set[int]:
+        """The process ids of all engine processes of the instance; each is the first of a session, no worker is."""
+        return {pid for pid in self._forks() if os.getsid(pid) == pid}
+
+    def _forks(self) -> set[int]:
         container = psutil.Process(self._instance()["pid"])
         (fork_server,) = [child for child in container.children() if "zygote" in " ".join(child.cmdline())]
         return {child.pid for child in fork_server.children() if child.status() != psutil.STATUS_ZOMBIE}
@@ -71,7 +78,7 @@ class Deployed(Aws):
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """An endpoint with the three models loaded, whose instance is given up soon after its pings fail."""
+    """Start an endpoint with three loaded models, whose instance is replaced soon after failed pings."""
     health = SageMakerSettings(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1, publish_interval_s=0.2)
     make = functools.partial(SageMaker, start_container=Container.start, settings=health)
     state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
@@ -82,14 +89,13 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         yield made
 
 
-@pytest.mark.parametrize("fault", ["die", "lose_device", "hang"])
-def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: str) -> None:
+def test_a_worker_that_dies_comes_back_and_the_others_lose_no_call(aws: Deployed) -> None:
     """Under eight callers: one new process takes the struck one's place, and the container is never replaced."""
     before, restarts = aws.workers(), aws.restarts
     names = list(itertools.islice(itertools.cycle(NAMES), 8))
     with callers(aws, names) as outcomes:
         all_called(outcomes)
-        aws.strike(STRUCK, fault)
+        aws.strike(STRUCK, "die")
         wait_for(lambda: any("ModelError" in one for one in outcomes))
         wait_for(lambda: all(one[-1] == "ok" for one in outcomes))
         all_called(outcomes)
@@ -100,8 +106,24 @@ def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: st
     assert aws.restarts == restarts
 
 
+@pytest.mark.parametrize("fault", ["lose_device", "hang", "kill"])
+def test_an_engine_process_that_ends_costs_no_call(aws: Deployed, fault: str) -> None:
+    """Whatever ends the process that runs the model, its proxy has the next one answer; the server notices nothing."""
+    workers, engines, restarts = aws.workers(), aws.engines(), aws.restarts
+    with callers(aws, list(itertools.islice(itertools.cycle(NAMES), 8))) as outcomes:
+        all_called(outcomes)
+        if fault == "kill":
+            os.kill(min(engines), signal.SIGKILL)
+        else:
+            aws.strike(STRUCK, fault)
+        wait_for(lambda: len(aws.engines() & engines) == len(NAMES) - 1 and len(aws.engines()) == len(NAMES))
+        all_called(outcomes)
+    assert set(itertools.chain(*outcomes)) == {"ok"}
+    assert (aws.workers(), aws.restarts) == (workers, restarts)
+
+
 def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
-    """`kill -9` of each worker in turn, as when memory runs out: another one takes its place, and no more than one."""
+    """After `kill -9` of each worker in turn exactly one new process takes its place."""
     restarts = aws.restarts
     for victim in aws.workers():
         others = aws.workers() - {victim}
@@ -110,12 +132,12 @@ def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
         for name in NAMES:
             aws.wait_until_it_answers(name)
         assert others < aws.workers()
-        assert len(aws.workers()) == len(NAMES)
+        wait_for(lambda: (len(aws.workers()), len(aws.engines())) == (len(NAMES), len(NAMES)))
     assert aws.restarts == restarts
 
 
 def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -> None:
-    """Twenty rounds of three further models in memory for two, under eight callers of the others, who lose no call.
+    """Eight rounds of three further models in memory for two, under eight callers of the others, who lose no call.
 
     Each load evicts one, and no process outlives its model.
     """
@@ -126,7 +148,7 @@ def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -
         for _ in range(ROUNDS):
             for name in NAMES:
                 aws.wait_until_it_answers(f"large-{name}")
-                wait_for(lambda: len(aws.workers()) == len(aws.loaded))
+                wait_for(lambda: (len(aws.workers()), len(aws.engines())) == (len(aws.loaded), len(aws.loaded)))
         all_called(outcomes)
     assert set(itertools.chain(*outcomes)) == {"ok"}
     assert aws.evictions - before >= ROUNDS * len(NAMES) - 2

@@ -1,4 +1,4 @@
-"""The requests that a web page can send to a port of this machine, and servers to send it from and to."""
+"""Requests that a web page can send to a port of this machine, and servers for the attack."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ AWAY: Final = {
 
 
 class Redirecting(BaseHTTPRequestHandler):
-    """Another site's address that sends its visitor elsewhere."""
+    """The address of another site that redirects its visitor."""
 
     def do_GET(self) -> None:
         """`?to=URL`."""
@@ -88,14 +88,14 @@ class Redirecting(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Write no log."""
 
 
 class Open(BaseHTTPRequestHandler):
-    """A server that looks at nothing and answers everybody, as those of this project must not."""
+    """A server without checks, which answers every request."""
 
     def handle_one_request(self) -> None:
-        """Any method."""
+        """Answer a request of any method."""
         self.raw_requestline = self.rfile.readline(65537)
         if not self.raw_requestline or not self.parse_request():
             self.close_connection = True
@@ -109,11 +109,11 @@ class Open(BaseHTTPRequestHandler):
         self.wfile.write(b"ok")
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Write no log."""
 
 
 class Running(ThreadingHTTPServer):
-    """A server in a thread for the length of a `with` block; `seen` are methods and paths that reached it."""
+    """A server in a thread during a `with` block; `seen` has the methods and paths of its requests."""
 
     daemon_threads = True
 
@@ -124,14 +124,14 @@ class Running(ThreadingHTTPServer):
         self._thread.start()
 
     def __exit__(self, *arguments: object) -> None:
-        """Stop it."""
+        """Stop the server."""
         self.shutdown()
         self._thread.join()
         super().__exit__(*arguments)
 
 
 def attack_from(browser: Browser, page: str, url: str, body: str) -> dict[str, str]:
-    """Try every way from an attacker's page at the address `page`; what it could read of the answers, by way."""
+    """Try every way of attack from a page at the address `page`, and return the readable answers by way."""
     arguments = f"({json.dumps(url)}, {json.dumps(body)})"
     browser.visit_page_of_anothers(page, PAGE)
     read: dict[str, str] = browser.evaluate(f"{IN_THE_PAGE}{arguments}")

@@ -26,7 +26,7 @@ PREFIX = "encoders/"
 
 @pytest.fixture(scope="session")
 def client() -> S3Client:
-    """One client for all tests, since making one is slower than most of them."""
+    """Return one client for all tests, because creating a client is slower than most tests."""
     return boto3.client(
         "s3",
         region_name="us-east-1",
@@ -38,7 +38,7 @@ def client() -> S3Client:
 
 @pytest.fixture
 def s3(client: S3Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
-    """A client of an S3 in memory that holds one empty bucket."""
+    """Return a client of an in-memory S3 that has one empty bucket."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
@@ -48,7 +48,7 @@ def s3(client: S3Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
 
 
 class Spy:
-    """A client that counts its calls, and fails, or does something first, where a test says so."""
+    """A client that counts its calls, and that fails or runs an action before a call if a test requests this."""
 
     def __init__(self, client: S3Client) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class Spy:
         self._before: dict[tuple[str, int], Callable[[], object]] = {}
 
     def before(self, operation: str, number: int, action: Callable[[], object]) -> None:
-        """Runs an action before the nth call of an operation, counted from 1 from now on; it may raise."""
+        """Run an action, which may raise, before the nth call of an operation from now on."""
         self._before[operation, len(self.calls[operation]) + number] = action
 
     def fail(self, operation: str, number: int, code: str = "InternalError") -> None:
@@ -81,12 +81,12 @@ class Spy:
 
 @pytest.fixture
 def spy(s3: S3Client) -> Spy:
-    """A client of the same S3 that can be made to fail."""
+    """Return a client of the same S3 that can be made to fail."""
     return Spy(s3)
 
 
 class Context:
-    """Lambda's context; time stands still unless a test moves it."""
+    """A Lambda context whose time advances only by a test."""
 
     def __init__(self, seconds: float = 300) -> None:
         self.seconds = seconds
@@ -160,7 +160,7 @@ def cloudformation() -> Iterator[CloudFormation]:
 def send(
     spy: Spy, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Hands an event to the handler and returns the one answer that it gave."""
+    """Send an event to the handler, and return its only answer."""
     monkeypatch.setattr(index, "s3_client", lambda: spy)
 
     def run(event: Mapping[str, Any], context: Context | None = None) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def send(
 
 @pytest.fixture
 def keys(s3: S3Client) -> Callable[[], set[str]]:
-    """All keys of the bucket."""
+    """Return all keys of the bucket."""
 
     def run() -> set[str]:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
@@ -188,5 +188,5 @@ def keys(s3: S3Client) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def context() -> type[Context]:
-    """Makes a Lambda context with so many seconds left."""
+    """Create a Lambda context with this number of seconds left."""
     return Context

@@ -39,7 +39,7 @@ sys.stdout.write(pack(files).hex() + " " + content_digest(files))
 
 @pytest.mark.process
 def test_packing_gives_equal_bytes_in_any_environment() -> None:
-    """Time zone, hash seed and umask of a process leave no trace in an archive or in its digest."""
+    """Time zone, hash seed and umask of a process do not change an archive or its digest."""
     outputs = {
         subprocess.run(
             [sys.executable, "-c", PACK, umask],
@@ -64,7 +64,7 @@ def test_members_are_plain_files_at_the_root() -> None:
 
 
 def test_gzip_header_names_no_time_system_or_level() -> None:
-    """The ten bytes that Python versions fill differently are fixed, and the rest is valid gzip."""
+    """The first ten bytes of an archive are fixed, because Python versions write them differently."""
     data = pack({"a": b"1"})
     assert data[:10] == bytes.fromhex("1f8b08000000000000ff")
     assert gzip.decompress(data)[:1] == b"a"
@@ -74,13 +74,13 @@ def test_gzip_header_names_no_time_system_or_level() -> None:
     "name", ["", ".", "..", "/a", "a/", "a//b", "../a", "a/..", "a/b/c", "a\\b", "a b", "ä", "a\x00", "a" * 101]
 )
 def test_names_other_than_plain_file_names_are_refused(name: str) -> None:
-    """What the server would not find, at the root or in a model's folder, is never packed."""
+    """A file name that the server would not find, at the root or in a model's folder, is rejected."""
     with refused("member-name"):
         pack({name: b""})
 
 
 def test_order_in_which_properties_arrive_does_not_matter() -> None:
-    """CloudFormation promises no order of a map's keys, and another order must not become a new generation."""
+    """The order of properties in an event does not change the generation."""
     properties = {"engine": "Python", "option.model_id": "org/nli", "batch_size": "8", "gpu.minWorkers": "1"}
 
     first, second = model_files(properties), model_files(dict(reversed(properties.items())))
@@ -92,7 +92,7 @@ def test_order_in_which_properties_arrive_does_not_matter() -> None:
 
 
 def test_archive_of_a_model_holds_properties_and_wanted_requirements() -> None:
-    """requirements.txt is there only if something is required."""
+    """An archive has a requirements.txt only if the model has requirements."""
     assert model_files({"engine": "Python"}) == {"serving.properties": b"engine=Python\n"}
     with tarfile.open(
         fileobj=io.BytesIO(pack(model_files({"engine": "Python"}, ["torch==2.11.0", "peft==0.21.2"])))
@@ -108,20 +108,20 @@ def test_archive_of_a_model_holds_properties_and_wanted_requirements() -> None:
     st.dictionaries(st.sampled_from("abc"), st.binary(max_size=3), max_size=3),
 )
 def test_content_digest_is_equal_just_for_equal_files(one: dict[str, bytes], other: dict[str, bytes]) -> None:
-    """No two different sets of files share a digest, in whatever order they are given."""
+    """Two different sets of files never share a digest, and the order of the files does not matter."""
     assert (content_digest(one) == content_digest(other)) == (one == other)
     assert content_digest(dict(reversed(one.items()))) == content_digest(one)
     assert digest(pack(one)) == content_digest(one)
 
 
 def test_digest_of_what_is_no_archive_is_refused() -> None:
-    """Bytes that are no tar.gz give a clear error."""
+    """The digest of bytes that are no tar.gz is a clear error."""
     with refused("archive-unreadable"):
         digest(b"no archive")
 
 
 def test_written_archive_replaces_the_old_one(tmp_path: Path) -> None:
-    """The file is there with its bytes, folders are made as needed, and nothing else is left."""
+    """Writing an archive replaces the old file, creates missing folders, and leaves no other file."""
     path = tmp_path / "out" / "m.tar.gz"
     write_archive(path, b"old")
     write_archive(path, b"new")
@@ -130,7 +130,7 @@ def test_written_archive_replaces_the_old_one(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails half-way is undone and named with its cause."""
+    """A failed write leaves the old file and no other, and its error has the cause."""
     path = tmp_path / "m.tar.gz"
     write_archive(path, b"old")
 
@@ -145,7 +145,7 @@ def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypa
 
 
 def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle is passed on, and the bytes that were already written are gone."""
+    """Ctrl-C during a write is raised, and the partial file is deleted."""
     seen: list[list[Path]] = []
 
     def interrupt(_: int) -> None:
@@ -160,7 +160,7 @@ def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
-    """A file in the place of the folder is named, not a traceback."""
+    """A file in the place of the folder is an error with its path."""
     (tmp_path / "out").write_bytes(b"")
     with refused("file-unwritable"):
         write_archive(tmp_path / "out" / "m.tar.gz", b"")

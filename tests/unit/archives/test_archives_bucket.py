@@ -1,4 +1,4 @@
-"""The S3 calls: what they find, and what they say when S3 refuses."""
+"""The S3 calls of the archives: their results, and their errors if S3 rejects a call."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def bucket(client: object, name: str = "models") -> Bucket:
 
 
 def test_digest_tells_ours_from_foreign_and_absent(s3: S3Client) -> None:
-    """An archive written here carries its digest; anything else has none, and nothing is None."""
+    """An archive has its digest, another object an empty one, and a missing object none."""
     bucket(s3).put_archive("a.tar.gz", b"1", "d1")
     s3.put_object(Bucket="models", Key="b.tar.gz", Body=b"2")
     assert bucket(s3).digests(["a.tar.gz", "b.tar.gz", "c.tar.gz"]) == {"a.tar.gz": "d1", "b.tar.gz": ""}
 
 
 def test_archive_is_never_overwritten(s3: S3Client) -> None:
-    """The same content again is fine, other content is refused, and the old bytes stay."""
+    """Writing the same content again succeeds, and writing other content is rejected and changes no byte."""
     ours = bucket(s3)
     ours.put_archive("a", b"1", "d1")
     ours.put_archive("a", b"1", "d1")
@@ -38,7 +38,7 @@ def test_archive_is_never_overwritten(s3: S3Client) -> None:
 
 
 def test_listing_and_deleting_go_beyond_one_page(s3: S3Client, spy: Spy) -> None:
-    """S3 lists and deletes a thousand at a time; more are handled in as few calls as that takes."""
+    """More than a thousand objects are listed and deleted in as few calls as possible."""
     names = [f"p/{number:04}" for number in range(1001)]
     for name in names:
         s3.put_object(Bucket="models", Key=name, Body=b"")
@@ -49,20 +49,20 @@ def test_listing_and_deleting_go_beyond_one_page(s3: S3Client, spy: Spy) -> None
 
 
 def test_folders_are_the_names_right_below(s3: S3Client) -> None:
-    """Only what holds something is a folder; objects beside are not."""
+    """Only names with objects below them are folders, not objects beside them."""
     for key in ("p/a/1", "p/a/b/2", "p/c/3", "p/d"):
         s3.put_object(Bucket="models", Key=key, Body=b"")
     assert bucket(s3).folders("p/") == ["a", "c"]
 
 
 def test_deleting_what_is_gone_is_no_fault(s3: S3Client) -> None:
-    """A repeat of a deletion succeeds, and nothing to delete asks nothing."""
+    """A repeated deletion succeeds, and an empty one sends no request."""
     bucket(s3).delete(["never"])
     bucket(s3).delete([])
 
 
 def test_single_object_that_cannot_be_deleted_is_an_error(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 reports such objects inside an answer of success, which must not be overlooked."""
+    """An object that S3 reports as not deleted inside a successful answer is an error."""
     monkeypatch.setattr(
         s3, "delete_objects", lambda **_: {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
     )
@@ -71,14 +71,14 @@ def test_single_object_that_cannot_be_deleted_is_an_error(s3: S3Client, monkeypa
 
 
 def test_missing_bucket_has_an_error_of_its_own(s3: S3Client) -> None:
-    """Callers for whom that is success can tell it from everything else."""
+    """A missing bucket has its own error class, because it is a success for some callers."""
     with refused("bucket-missing", kind=MissingBucketError):
         bucket(s3, "none").keys("p/")
 
 
 @pytest.mark.parametrize("operation", ["head_object", "put_object", "delete_objects"])
 def test_refusal_is_one_line_with_a_fix(spy: Spy, operation: str) -> None:
-    """S3's code, the key and what to do; no traceback, no line breaks."""
+    """The error of a rejected call is one line with S3's code, the key and the fix."""
     spy.fail(operation, 1, "AccessDenied")
     calls = {
         "head_object": lambda: bucket(spy).digest("a"),
@@ -91,7 +91,7 @@ def test_refusal_is_one_line_with_a_fix(spy: Spy, operation: str) -> None:
 
 
 def test_first_error_among_parallel_reads_ends_them(spy: Spy) -> None:
-    """A thousand reads do not go on for nothing once one has failed."""
+    """The first error of parallel reads stops the remaining reads."""
     spy.fail("head_object", 1)
     with refused("store-request-failed"):
         bucket(spy).digests([f"k{number}" for number in range(1000)])
@@ -99,7 +99,7 @@ def test_first_error_among_parallel_reads_ends_them(spy: Spy) -> None:
 
 
 def test_checkpoint_is_asked_before_each_request(s3: S3Client) -> None:
-    """A time limit stops the work before the next request goes out."""
+    """The time limit is checked before each request."""
 
     def stop() -> None:
         raise ArtifactError("publishing-too-slow", "time limit", "is over")

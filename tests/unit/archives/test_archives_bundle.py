@@ -1,4 +1,4 @@
-"""One archive of all models: what is in it, when there is a new one, and what is never published."""
+"""The single archive of all models: its content, its generations, and the models that are never published."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODELS = {"b": {"model.py": b"code", "serving.properties": b"x=1\n"}, "a": {"ser
 def event(
     cloudformation: CloudFormation, kind: str, models: dict[str, Any], *, old: Any = None, at: str = "", **changed: Any
 ) -> dict[str, Any]:
-    """A request for a store whose layout is a bundle; the old properties too, unless `changed` says `OldLayout`."""
+    """Return an event for a model store with layout bundle, with `OldLayout` if `changed`."""
     built = cloudformation.event(kind, models, old=old)
     built["ResourceProperties"] |= {"Layout": changed.get("Layout", "bundle")}
     if old is not None:
@@ -45,7 +45,7 @@ def event(
 
 
 def test_each_model_is_a_folder_and_nothing_else_lies_at_the_root() -> None:
-    """A plain file at the root would make the server take the whole store for one model."""
+    """A bundle has one folder per model and no file at its root, which would be taken for a model."""
     with tarfile.open(fileobj=io.BytesIO(pack(bundle_files(MODELS)))) as tar:
         names = tar.getnames()
 
@@ -60,7 +60,7 @@ def test_each_model_is_a_folder_and_nothing_else_lies_at_the_root() -> None:
     ],
 )
 def test_server_names_are_the_recorded_ones(folder: str, name: str) -> None:
-    """Recorded (29): under any other name a call of the model is 404."""
+    """The server's name of each model is the recorded one (29)."""
     assert server_name(folder) == name
 
 
@@ -70,20 +70,20 @@ def test_folders_have_the_names_that_the_server_will_use() -> None:
 
 
 def test_models_that_the_server_would_name_alike_are_not_bundled() -> None:
-    """Else one's files would lie over the other's without a word; the fault names both."""
+    """Two models whose names become equal in the server are rejected, with both names."""
     with refused("model-name-collides", "models.a_b"):
         bundle_files({"a-b": MODELS["a"], "a_b": MODELS["a"]})
 
 
 def test_same_models_give_the_same_bytes_in_whatever_order() -> None:
-    """A second synth or another machine publishes nothing new."""
+    """The same models in any order give the same bundle."""
     turned = {name: dict(reversed(files.items())) for name, files in reversed(MODELS.items())}
 
     assert pack(bundle_files(turned)) == pack(bundle_files(MODELS))
 
 
 def test_digest_is_that_of_the_members_and_says_that_it_is_a_bundle() -> None:
-    """It is read back from the archive alone, and stands for no single model's archive."""
+    """The digest of a bundle can be computed from the archive alone, and differs from any single model's digest."""
     files = bundle_files(MODELS)
 
     assert digest(pack(files)) == content_digest(files)
@@ -92,7 +92,7 @@ def test_digest_is_that_of_the_members_and_says_that_it_is_a_bundle() -> None:
 
 
 def test_file_cannot_move_from_one_model_to_another_unnoticed() -> None:
-    """The folder counts for the digest, as does the boundary between folder and file."""
+    """The digest of a bundle includes each file's folder."""
     digests = {content_digest(files) for files in ({"a/b": b""}, {"b/a": b""}, {"ab/c": b""}, {"a/bc": b""})}
 
     assert len(digests) == 4
@@ -102,7 +102,7 @@ def test_file_cannot_move_from_one_model_to_another_unnoticed() -> None:
 def test_create_publishes_one_archive_and_tells_its_address(
     send: Send, cloudformation: CloudFormation, keys: Keys, s3: S3Client
 ) -> None:
-    """ModelDataUrl is the archive, since a single-model container is given one; the physical id is the generation."""
+    """A Create event publishes one archive; ModelDataUrl is its address, and the physical id the generation."""
     answer = send(event(cloudformation, "Create", AB))
 
     generation = answer["Data"]["Generation"]
@@ -116,7 +116,7 @@ def test_create_publishes_one_archive_and_tells_its_address(
 
 @pytest.mark.process
 def test_repeated_create_finds_its_own_work(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """After a lost answer the same request gives the same answer."""
+    """A repeated Create event gets the same answer as the first, whose answer was lost."""
     first = send(event(cloudformation, "Create", AB))
     before = keys()
 
@@ -129,7 +129,7 @@ def test_repeated_create_finds_its_own_work(send: Send, cloudformation: CloudFor
 def test_any_other_set_of_models_is_another_generation(
     send: Send, cloudformation: CloudFormation, keys: Keys, models: dict[str, Any]
 ) -> None:
-    """A bundle never changes under its name, so the component sees that it has to be replaced."""
+    """Another set of models makes another generation, because a bundle is never overwritten."""
     first = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
 
     second = send(event(cloudformation, "Update", models, old=A, at=first))["PhysicalResourceId"]
@@ -140,7 +140,7 @@ def test_any_other_set_of_models_is_another_generation(
 
 @pytest.mark.process
 def test_removed_model_is_another_generation(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """The bundle with it stays untouched until CloudFormation asks for its deletion; then nothing of it is left."""
+    """A bundle without a removed model is another generation; the old one stays until its Delete."""
     first = send(event(cloudformation, "Create", AB))["PhysicalResourceId"]
     second = send(event(cloudformation, "Update", A, old=AB, at=first))["PhysicalResourceId"]
     assert second != first
@@ -154,7 +154,7 @@ def test_removed_model_is_another_generation(send: Send, cloudformation: CloudFo
 def test_rolled_back_update_comes_back_to_the_bundle_it_left(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
-    """CloudFormation sends the old properties with the new id, then asks for the new one's deletion."""
+    """A rolled back update returns to the old bundle, and the Delete of the new one follows."""
     old = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
     before = keys()
     new = send(event(cloudformation, "Update", AB, old=A, at=old))["PhysicalResourceId"]
@@ -167,7 +167,7 @@ def test_rolled_back_update_comes_back_to_the_bundle_it_left(
 
 @pytest.mark.process
 def test_failed_update_leaves_no_trace(send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys) -> None:
-    """What a refused write began is taken back, and the old id stays the resource's."""
+    """The objects that a failed update wrote are deleted, and the resource keeps its old physical id."""
     old = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
     before = keys()
     spy.fail("put_object", 2)
@@ -183,7 +183,7 @@ def test_failed_update_leaves_no_trace(send: Send, cloudformation: CloudFormatio
 def test_other_layout_is_another_generation_and_leaves_the_old_one_whole(
     send: Send, cloudformation: CloudFormation, keys: Keys, before: str, after: str
 ) -> None:
-    """The endpoint that serves the old layout still finds what it reads, for example after a rollback."""
+    """Another layout makes another generation, and the archives of the old layout stay for a rollback."""
     first = send(event(cloudformation, "Create", AB, Layout=before))["PhysicalResourceId"]
     served = keys()
 
@@ -201,7 +201,7 @@ def test_other_layout_is_another_generation_and_leaves_the_old_one_whole(
 def test_archives_with_a_model_named_models_are_no_bundle(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
-    """The names agree by chance; the contents tell the two apart."""
+    """An archive of a model named "models" is not taken for a bundle."""
     models = {"models": A["a"]}
     first = send(event(cloudformation, "Create", models, Layout="archives"))["PhysicalResourceId"]
 
@@ -212,7 +212,7 @@ def test_archives_with_a_model_named_models_are_no_bundle(
 
 
 def test_generation_that_once_held_a_bundle_takes_no_archives() -> None:
-    """The tombstone of a bundle tells as much as the bundle itself."""
+    """A generation with the tombstone of a bundle is not used for single archives."""
     emptied = Generation(id="0" * 12, models={}, removed={"models": {"bundle-1"}})
 
     assert emptied.agrees({"models": "bundle-1"})
@@ -221,7 +221,7 @@ def test_generation_that_once_held_a_bundle_takes_no_archives() -> None:
 
 @pytest.mark.process
 def test_model_that_could_not_start_is_not_published(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """It would end the server at its start, and take all other models with it."""
+    """A bundle with a model that cannot start is rejected, because the model would end the server of all models."""
     faulty = {**A, "b": {"engine": "Pyton", "option.model_id": "org/b"}, "c": {"engine": "Python"}}
 
     answer = send(event(cloudformation, "Create", faulty))
@@ -237,14 +237,14 @@ def test_model_that_could_not_start_is_not_published(send: Send, cloudformation:
 def test_single_archive_of_the_same_model_is_still_published(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
-    """Behind a multi-model endpoint a model that fails harms itself alone, and `cohost verify` tells."""
+    """On a multi-model endpoint such a model is published, because a model that fails there harms no other."""
     assert send(event(cloudformation, "Create", {"c": {"engine": "Python"}}, Layout="archives"))["Status"] == "SUCCESS"
     assert len(keys()) == 1
 
 
 @pytest.mark.process
 def test_unknown_layout_is_refused(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """A template of another version does not quietly publish something else than it asks for."""
+    """An unknown layout, from a template of another version, is rejected."""
     answer = send(event(cloudformation, "Create", A, Layout="zip"))
 
     assert (answer["Status"], keys()) == ("FAILED", set())
@@ -252,14 +252,14 @@ def test_unknown_layout_is_refused(send: Send, cloudformation: CloudFormation, k
 
 
 def test_doubtful_settings_do_not_stop_a_bundle() -> None:
-    """Warnings of an archive are for its author; only what fails at start-up is refused."""
+    """A bundle with warnings is published; only faults that prevent the start are rejected."""
     files = {"serving.properties": b"engine=Python\noption.model_id=org/a\n"}
 
     assert list(startup_faults({"a": files})) == []
 
 
 def test_model_cannot_be_pushed_into_a_bundle(s3: S3Client) -> None:
-    """Adding an archive beside the bundle would reach no container, so the way that does is named."""
+    """A push to a bundle is rejected with the fix, because no container would load the archive."""
     store = ModelStore(s3, "models", "encoders/")
     store.put("0" * 12, "models", archives_of({"Layout": "bundle", "Models": A})["models"])
 
@@ -268,7 +268,7 @@ def test_model_cannot_be_pushed_into_a_bundle(s3: S3Client) -> None:
 
 
 def written(tmp_path: Path, files: dict[str, bytes]) -> list[tuple[str, str]]:
-    """Code and message of each fault of a bundle with these files."""
+    """Return code and message of each fault of a bundle with these files."""
     path = tmp_path / "models.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         for name, data in files.items():
@@ -282,14 +282,14 @@ PROPERTIES = b"engine=Python\noption.model_id=org/a\n"
 
 
 def test_bundle_of_ours_has_no_fault(tmp_path: Path) -> None:
-    """What is published passes the check of foreign bundles, however many models there are."""
+    """A published bundle of many models passes the check of bundles."""
     files = archives_of({"Layout": "bundle", "Models": {f"m{number}": A["a"] for number in range(40)}})["models"]
 
     assert written(tmp_path, files) == []
 
 
 def test_each_model_of_a_foreign_bundle_is_checked(tmp_path: Path) -> None:
-    """A fault names its folder; also that of the last of many is found."""
+    """Each model of a bundle is checked, and a fault names its folder."""
     files = {f"m{number:02}/serving.properties": PROPERTIES for number in range(40)}
     files["z/serving.properties"] = b"engine=Pyton\noption.model_id=org/a\n"
 
@@ -312,7 +312,7 @@ def test_each_model_of_a_foreign_bundle_is_checked(tmp_path: Path) -> None:
     ],
 )
 def test_folder_that_is_no_model_is_told(tmp_path: Path, extra: dict[str, bytes], code: str, message: str) -> None:
-    """A stray file makes the store one model (17), a folder without properties is none, equal names end it (29)."""
+    """A stray file, a folder without properties and folders with equal names are faults of a bundle."""
     [(found, told)] = written(tmp_path, {"a/serving.properties": PROPERTIES} | extra)
 
     assert found == code
@@ -320,7 +320,7 @@ def test_folder_that_is_no_model_is_told(tmp_path: Path, extra: dict[str, bytes]
 
 
 def test_hostile_bundle_is_told_and_not_unpacked(tmp_path: Path) -> None:
-    """What holds for single archives holds for bundles."""
+    """A bundle with a path outside its folder, or without content, is rejected like a single archive."""
     assert ("parent-path", "paths with '..': 'a/../../x'; they are not extracted") in written(
         tmp_path, {"a/serving.properties": PROPERTIES, "a/../../x": b""}
     )
@@ -329,7 +329,7 @@ def test_hostile_bundle_is_told_and_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_archive_with_weights_of_its_own_is_no_bundle() -> None:
-    """What stands for weights that S3 copies in is no file in a folder, so the model can still be added to others."""
+    """An archive into which S3 copies weights is not taken for a bundle, so the model can be added to others."""
     files = with_part({"serving.properties": PROPERTIES}, Revision("org/a", "0" * 40), "weights")
 
     assert not content_digest(files).startswith("bundle-")
@@ -337,7 +337,7 @@ def test_archive_with_weights_of_its_own_is_no_bundle() -> None:
 
 @pytest.mark.process
 def test_weights_do_not_go_into_a_bundle(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """S3 puts together archives of one model; for several, the container fetches the weights."""
+    """A bundle with packed weights is rejected, because S3 can compose only archives of one model."""
     created = event(cloudformation, "Create", AB)
     created["ResourceProperties"] |= {"PackedWeights": {"b": f"org/b@{'0' * 40}"}, "WeightsBucket": "weights"}
 

@@ -1,4 +1,4 @@
-"""Bytes of all archives that the project writes: one tar, three levels of compression, no trace of a machine."""
+"""The bytes of all archives: one tar format, three levels of compression, no data of the machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MIB = 1024 * 1024
 
 
 def deflated(plain: bytes, level: int, end: int = zlib.Z_FINISH) -> bytes:
-    """The compressed bytes that this machine's zlib makes; they differ between its versions."""
+    """Return the compressed bytes of this machine's zlib, which differ between versions."""
     deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     return deflate.compress(plain) + deflate.flush(end)
 
@@ -63,7 +63,7 @@ def sha256(data: bytes) -> str:
 
 
 def test_packed_archive_keeps_its_bytes() -> None:
-    """An archive of small files is the known tar, compressed as far as it goes."""
+    """An archive of small files has the known tar bytes with the best compression."""
     data = pack(FILES)
     plain = gzip.decompress(data)
     assert sha256(plain) == TAR_SHA256
@@ -72,7 +72,7 @@ def test_packed_archive_keeps_its_bytes() -> None:
 
 @pytest.mark.parametrize("from_disk", [False, True])
 def test_exported_archive_keeps_its_bytes(tmp_path: Path, from_disk: bool) -> None:  # noqa: FBT001
-    """An archive of an exported model is the same tar, compressed fast; its SHA-256 is returned."""
+    """An archive of an exported model has the known tar bytes with fast compression, and its SHA-256."""
     target = tmp_path / "out" / "m.tar.gz"
     digest = pack_files(stored(tmp_path / "files") if from_disk else FILES, target)
     data = target.read_bytes()
@@ -84,7 +84,7 @@ def test_exported_archive_keeps_its_bytes(tmp_path: Path, from_disk: bool) -> No
 
 
 def test_beginning_and_end_of_an_archive_keep_their_bytes(tmp_path: Path) -> None:
-    """Weights are stored uncompressed and without an end; small files follow them in the same gzip stream."""
+    """Stored weights are an uncompressed beginning of an archive, and small files follow in the same stream."""
     read: list[int] = []
     metadata = write_part(stored(tmp_path / "files"), tmp_path / "part", on_bytes=read.append)
     beginning = (tmp_path / "part").read_bytes()
@@ -107,7 +107,7 @@ def test_beginning_and_end_of_an_archive_keep_their_bytes(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 7680, 8192, 8193, 9216, 9728, 3 * MIB + 1])
 def test_tar_is_that_of_the_standard_library(tmp_path: Path, size: int) -> None:
-    """Padding and end are those of tarfile for every size around the edges of a block and of a record."""
+    """Padding and end of a tar equal tarfile's for all sizes around a block and a record."""
     files = {"a.bin": b"a" * size, "b.bin": b"b"}
     expected = io.BytesIO()
     with tarfile.open(fileobj=expected, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -121,7 +121,7 @@ def test_tar_is_that_of_the_standard_library(tmp_path: Path, size: int) -> None:
 
 
 def test_large_archives_do_not_depend_on_the_pieces_that_are_read(tmp_path: Path) -> None:
-    """Files that are read in several pieces are compressed as one."""
+    """The compressed bytes do not depend on the pieces in which a file is read."""
     files = {"text": b"".join(b"%d alpha beta\n" % number for number in range(200_000)), "weights": os.urandom(2 * MIB)}
     pack_files(stored(tmp_path / "files", files), tmp_path / "m.tar.gz")
     data = (tmp_path / "m.tar.gz").read_bytes()
@@ -129,7 +129,7 @@ def test_large_archives_do_not_depend_on_the_pieces_that_are_read(tmp_path: Path
 
 
 def test_file_that_shrinks_while_it_is_packed_is_an_error(tmp_path: Path) -> None:
-    """A member that ends before its header says so would shift all that follow it."""
+    """A file that becomes shorter during packing is an error."""
     path = tmp_path / "weights"
     path.write_bytes(bytes(3 * MIB))
     with pytest.raises(OSError, match="weights: has become shorter"):

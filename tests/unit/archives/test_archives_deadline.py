@@ -1,4 +1,4 @@
-"""The time limit: work stops first, then undoing, then the answer goes out."""
+"""The time limit of the function: the work stops first, then the undoing, then the answer is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_work_stops_ten_seconds_before_the_end(context: type[Context]) -> None:
-    """Enough is kept back to undo and to answer; the message says what to do."""
+    """The work stops ten seconds before the end, which leaves time to undo and to answer."""
     clock = context(10)
     deadline = Deadline(clock)
     deadline.check()
@@ -25,7 +25,7 @@ def test_work_stops_ten_seconds_before_the_end(context: type[Context]) -> None:
 
 
 def test_undoing_may_take_longer_than_work(context: type[Context]) -> None:
-    """What work could not finish can still be undone."""
+    """Undoing a failed attempt may continue after the time limit of the work itself."""
     clock = context(9)
     deadline = Deadline(clock)
     deadline.allow_undo()
@@ -36,7 +36,7 @@ def test_undoing_may_take_longer_than_work(context: type[Context]) -> None:
 
 
 def test_nothing_goes_on_after_the_answer(context: type[Context]) -> None:
-    """Once somebody else has answered, work and undoing stop, however much time is left."""
+    """Work and undoing stop once another thread has answered, however much time is left."""
     deadline = Deadline(context(300))
     deadline.expire()
     deadline.allow_undo()
@@ -45,6 +45,6 @@ def test_nothing_goes_on_after_the_answer(context: type[Context]) -> None:
 
 
 def test_answer_goes_out_before_the_end(context: type[Context]) -> None:
-    """The waiting ends five seconds before Lambda would end everything, and never in the past."""
+    """The answer is sent five seconds before the end of the function, and never waits for a past time."""
     assert Deadline(context(300)).seconds_to_answer == 295
     assert Deadline(context(1)).seconds_to_answer == 0

@@ -23,7 +23,7 @@ EIGHT_HOURS = {"Expires": "8h", "Minutes": "480"}
 
 @pytest.fixture
 def send(cloudformation: CloudFormation) -> Send:
-    """Hands an event to the handler and returns the one answer that it gave."""
+    """Send an event to the handler, and return its only answer."""
 
     def run(kind: str, **fields: Any) -> dict[str, Any]:
         cloudformation.answers.clear()
@@ -40,7 +40,7 @@ def moment(answer: dict[str, Any]) -> dt.datetime:
 
 
 def test_creation_counts_from_now(send: Send) -> None:
-    """Eight hours from the call, in UTC and whole seconds; the second attribute is a minute later."""
+    """A duration counts from the call, in UTC and whole seconds; the second attribute is a minute later."""
     before = dt.datetime.now(dt.UTC).replace(microsecond=0)
     answer = send("Create", ResourceProperties=EIGHT_HOURS)
     after = dt.datetime.now(dt.UTC)
@@ -52,7 +52,7 @@ def test_creation_counts_from_now(send: Send) -> None:
 
 
 def test_update_of_the_same_length_keeps_the_moment(send: Send) -> None:
-    """A deploy that changes something else of the resource does not move the end."""
+    """An update with the same duration keeps the moment."""
     answer = send(
         "Update",
         PhysicalResourceId="ends-2026-12-01T20:00:00",
@@ -64,7 +64,7 @@ def test_update_of_the_same_length_keeps_the_moment(send: Send) -> None:
 
 
 def test_another_length_counts_anew(send: Send) -> None:
-    """The moment of another length is counted from the deploy that brings it."""
+    """A changed duration is counted from the time of the deploy that changed it."""
     answer = send(
         "Update",
         PhysicalResourceId="ends-2020-01-01T00:00:00",
@@ -75,19 +75,19 @@ def test_another_length_counts_anew(send: Send) -> None:
 
 
 def test_deletion_has_nothing_to_do(send: Send) -> None:
-    """It is answered under the id that is to go."""
+    """A Delete event is answered with success under the same physical id."""
     answer = send("Delete", PhysicalResourceId="ends-2026-12-01T20:00:00", ResourceProperties=EIGHT_HOURS)
     assert (answer["Status"], answer["PhysicalResourceId"]) == ("SUCCESS", "ends-2026-12-01T20:00:00")
 
 
 @pytest.mark.parametrize("minutes", ["", "0", "-5", "eight"])
 def test_length_that_is_none_fails_with_its_reason(send: Send, minutes: str) -> None:
-    """A broken template is told by name, and the stack does not wait for an hour."""
+    """An invalid duration fails the resource at once with the name of the property."""
     answer = send("Create", ResourceProperties={"Minutes": minutes})
     assert answer["Status"] == "FAILED"
     assert "Minutes" in answer["Reason"]
 
 
 def test_unknown_request_fails(send: Send) -> None:
-    """What CloudFormation does not send today is answered too."""
+    """A request type that CloudFormation does not send today is answered with FAILED."""
     assert send("Inspect", ResourceProperties=EIGHT_HOURS)["Status"] == "FAILED"

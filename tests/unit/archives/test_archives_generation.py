@@ -1,4 +1,4 @@
-"""Which generation an update goes to, and what changes in it."""
+"""The choice of the generation that an update goes to, and the changes inside that generation."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def generation(
 
 @given(DIGESTS, DIGESTS)
 def test_id_follows_from_the_models_alone(one: dict[str, str], other: dict[str, str]) -> None:
-    """Equal models give the equal id in any order, others another, and it is 12 hexadecimal digits."""
+    """Equal models give equal 12-digit ids in any order, and other models another id."""
     assert (generation_id(one) == generation_id(other)) == (one == other)
     assert generation_id(dict(reversed(one.items()))) == generation_id(one)
     assert is_generation_id(generation_id(one))
 
 
 def test_taken_id_gives_way_to_another() -> None:
-    """A folder that is occupied by something else is never written into."""
+    """An id whose folder has other objects is not used."""
     first = generation_id({"a": "1"})
     second = generation_id({"a": "1"}, taken={first})
     assert second not in {first, generation_id({"a": "1"}, taken={first, second})}
@@ -56,12 +56,12 @@ def test_taken_id_gives_way_to_another() -> None:
     ],
 )
 def test_agreement(models: dict[str, str], removed: dict[str, set[str]], *, agrees: bool) -> None:
-    """A generation agrees unless a wanted name has, or had, other content in it."""
+    """A generation fits unless one of its archives or tombstones has other content for a wanted name."""
     assert generation("0" * 12, models, removed).agrees({"a": "1"}) is agrees
 
 
 def test_current_generation_comes_first() -> None:
-    """A model more or less stays where it is, even if another generation fits exactly; others are not even read."""
+    """An added or removed model stays in the current generation, even if another one fits exactly."""
     current = generation("c", {"a": "1"})
 
     def others() -> object:
@@ -72,7 +72,7 @@ def test_current_generation_comes_first() -> None:
 
 
 def test_exact_names_come_before_ids() -> None:
-    """A rollback finds the generation with just the wanted names; among several the lowest id."""
+    """A generation with exactly the wanted names is preferred, and of several the lowest id."""
     current = generation("c", {"a": "2"})
     part, exact, same = generation("1", {"b": "1"}), generation("3", {"a": "1"}), generation("2", {"a": "1"})
     assert choose({"a": "1"}, current, [part, exact, same]) is same
@@ -80,14 +80,14 @@ def test_exact_names_come_before_ids() -> None:
 
 
 def test_no_agreement_asks_for_a_new_generation() -> None:
-    """Changed content never goes under an old address; an empty folder is no generation."""
+    """Changed content needs a new generation, and an empty folder is none."""
     current = generation("c", {"a": "2"})
     assert choose({"a": "1"}, current, [generation("1", {"a": "3"}), generation("2")]) is None
     assert choose({"a": "1"}, None, []) is None
 
 
 def test_changes_leave_pushed_and_foreign_names_alone() -> None:
-    """Only names that the former properties knew, the new ones do not, and that are ours go away."""
+    """An update removes only names that the old properties had, the new ones lack, and this project wrote."""
     now = generation("c", {"keep": "1", "gone": "2", "pushed": "3", "theirs": FOREIGN})
     todo = changes({"keep": "1", "new": "4"}, now, {"keep", "gone", "theirs", "never-there"})
     assert todo.write == ("new",)
@@ -102,7 +102,7 @@ def test_legal_names_pass(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-a", "a.b", "a_b", "ä", "a b", "a" * 64, "a\n"])
 def test_illegal_names_are_refused(name: str) -> None:
-    """A name that would leave its folder or break an address is named in one line."""
+    """A model name that would leave its folder or break an address is rejected in one line."""
     with refused("model-name") as caught:
         check_name(name)
     assert "\n" not in str(caught.value)

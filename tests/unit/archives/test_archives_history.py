@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 
 class Stack:
-    """A stack with one model store, as CloudFormation handles it: what it sends, and what it remembers."""
+    """A stack with one model store, with the events that CloudFormation sends."""
 
     def __init__(self, send: Send, cloudformation: CloudFormation) -> None:
         self._send = send
@@ -31,7 +31,7 @@ class Stack:
         self.properties: dict[str, Any] = {}
 
     def request(self, kind: str, properties: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        """One event and its answer."""
+        """Send one event and return its answer."""
         event = self._cloudformation.event(kind, **fields)
         event["ResourceProperties"] = {"ServiceToken": "arn", "Bucket": "models", "Prefix": "encoders/", **properties}
         return self._send(event)
@@ -44,7 +44,7 @@ class Stack:
         return self.generation
 
     def change(self, properties: dict[str, Any]) -> dict[str, Any]:
-        """Send an update without what follows it."""
+        """Send an Update event without the Delete that follows."""
         return self.request(
             "Update", properties, PhysicalResourceId=self.live, OldResourceProperties=dict(self.properties)
         )
@@ -55,7 +55,7 @@ class Stack:
         assert answer["Status"] == "SUCCESS", answer
 
     def update(self, properties: dict[str, Any]) -> str:
-        """An update of the stack that succeeds, with its clean-up."""
+        """Send the events of a successful update, with its clean-up."""
         answer = self.change(properties)
         assert answer["Status"] == "SUCCESS", answer
         old, before = self.live, self.properties
@@ -77,24 +77,24 @@ class Stack:
             self.delete(new, properties)
 
     def destroy(self) -> None:
-        """The stack goes."""
+        """Send the events of a deleted stack."""
         self.delete(self.live, self.properties)
 
     @property
     def generation(self) -> str:
-        """The id of what is live."""
+        """Return the id of the live generation."""
         return self.live.rstrip("/").rpartition("/")[2]
 
 
 def wanted(keep: int | None = 2, /, **words: str) -> dict[str, Any]:
-    """Properties of a store whose models differ by one word."""
+    """Return properties of a model store whose models differ by one word."""
     models = {name: {"engine": "Python", "option.model_id": word} for name, word in words.items()}
     return {"Models": models, **({} if keep is None else {"KeepGenerations": str(keep)})}
 
 
 @pytest.fixture
 def stack(send: Send, cloudformation: CloudFormation) -> Stack:
-    """A stack that is not made yet."""
+    """Return a stack that is not created yet."""
     return Stack(send, cloudformation)
 
 
@@ -106,12 +106,12 @@ def stored(keys: Keys) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def store(s3: S3Client) -> ModelStore:
-    """The same store as a command reads it."""
+    """Return the model store as a command reads it."""
     return ModelStore(s3, "models", "encoders/")
 
 
 def test_replaced_generations_stay_up_to_the_limit(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """The last two stay whole, the oldest goes, and what they were published from is told, newest first."""
+    """The last two replaced generations are kept and listed with their properties, and older ones are deleted."""
     first = stack.create(wanted(a="1", b="1"))
     second = stack.update(wanted(a="2", b="1"))
     third = stack.update(wanted(a="3", b="1"))
@@ -125,7 +125,7 @@ def test_replaced_generations_stay_up_to_the_limit(stack: Stack, stored: Keys, s
 
 
 def test_destroyed_stack_leaves_nothing(stack: Stack, keys: Keys, s3: S3Client) -> None:
-    """The live generation's deletion means that the stack goes: all generations go, and every note of them."""
+    """A Delete of the live generation deletes all generations and records."""
     stack.create(wanted(a="1"))
     stack.update(wanted(a="2"))
     stack.update(wanted(a="3"))
@@ -135,14 +135,14 @@ def test_destroyed_stack_leaves_nothing(stack: Stack, keys: Keys, s3: S3Client) 
 
 
 def test_failed_create_leaves_nothing(stack: Stack, keys: Keys) -> None:
-    """A stack that fails after its store was made takes the store back by the same event as one that goes."""
+    """The rollback of a failed create deletes all archives of the model store."""
     stack.create(wanted(a="1"))
     stack.destroy()
     assert keys() == set()
 
 
 def test_update_that_failed_leaves_no_generation(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """What was published and then rolled back never served: it does not stay, and the earlier ones do."""
+    """A generation that was published and rolled back is deleted because it never served; earlier ones stay."""
     first = stack.create(wanted(a="1"))
     second = stack.update(wanted(a="2"))
     stack.fail(wanted(a="bad"))
@@ -155,7 +155,7 @@ def test_update_that_failed_leaves_no_generation(stack: Stack, stored: Keys, sto
 
 
 def test_failed_update_to_a_kept_generation_keeps_it(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """Going back to a generation that once served, and failing elsewhere, takes nothing away."""
+    """A failed update that returned to an earlier generation deletes no generation."""
     first = stack.create(wanted(a="1"))
     second = stack.update(wanted(a="2"))
     stack.fail(wanted(a="1"))
@@ -165,7 +165,7 @@ def test_failed_update_to_a_kept_generation_keeps_it(stack: Stack, stored: Keys,
 
 
 def test_generation_that_returns_is_taken_up_and_leaves_again(stack: Stack, stored: Keys, spy: Spy) -> None:
-    """A catalog that goes back finds its generation, without a new upload of an archive."""
+    """A catalog that returns to earlier content uses the stored generation without an upload."""
     first = stack.create(wanted(a="1"))
     second = stack.update(wanted(a="2"))
     spy.calls["put_object"].clear()
@@ -176,7 +176,7 @@ def test_generation_that_returns_is_taken_up_and_leaves_again(stack: Stack, stor
 
 
 def test_kept_generation_is_not_mixed_with_other_models(stack: Stack, store: ModelStore) -> None:
-    """A catalog whose models merely agree with an earlier generation gets one of its own; the earlier one stays."""
+    """A catalog with further models gets a new generation and leaves the earlier one unchanged."""
     first = stack.create(wanted(a="1", b="1"))
     stack.update(wanted(a="2", b="1"))
     other = stack.update(wanted(a="1", c="1"))
@@ -185,7 +185,7 @@ def test_kept_generation_is_not_mixed_with_other_models(stack: Stack, store: Mod
 
 
 def test_repeated_events_change_nothing(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """Lambda repeats an event whose answer was lost; update and clean-up twice are as once."""
+    """A repeated update and clean-up have the effect of the first."""
     first = stack.create(wanted(a="1"))
     assert stack.create(wanted(a="1")) == first
     again = stack.change(wanted(a="2"))
@@ -200,7 +200,7 @@ def test_repeated_events_change_nothing(stack: Stack, stored: Keys, store: Model
 def test_interrupted_removal_of_all_goes_on_with_the_next_event(
     stack: Stack, spy: Spy, keys: Keys, cloudformation: CloudFormation
 ) -> None:
-    """The note of what is served goes last, so a deletion that failed half-way still means all when it is repeated."""
+    """A repeated Delete continues a failed deletion, because the record is deleted last."""
     stack.create(wanted(a="1"))
     stack.update(wanted(a="2"))
     for number in (1, 2, 3):
@@ -216,7 +216,7 @@ def test_interrupted_removal_of_all_goes_on_with_the_next_event(
 def test_update_that_s3_refuses_is_as_if_it_had_not_been(
     stack: Stack, spy: Spy, stored: Keys, store: ModelStore, keys: Keys, number: int
 ) -> None:
-    """Whichever write fails, the live generation is noted as served, no other has archives, and the stack can go."""
+    """After any failed write only the live generation has archives and is recorded, and the stack can be deleted."""
     first = stack.create(wanted(a="1"))
     spy.fail("put_object", number)
     answer = stack.change(wanted(a="2"))
@@ -232,7 +232,7 @@ def test_update_that_s3_refuses_is_as_if_it_had_not_been(
 
 
 def test_none_kept_is_as_it_was(stack: Stack, stored: Keys, keys: Keys) -> None:
-    """Without the property, a replaced generation goes and nothing is noted."""
+    """If the property is missing, a replaced generation is deleted and nothing is recorded."""
     stack.create(wanted(None, a="1"))
     second = stack.update(wanted(None, a="2"))
     assert stored() == {second}
@@ -242,7 +242,7 @@ def test_none_kept_is_as_it_was(stack: Stack, stored: Keys, keys: Keys) -> None:
 
 
 def test_store_that_begins_to_keep_keeps_what_it_served(stack: Stack, stored: Keys, store: ModelStore) -> None:
-    """A stack that was deployed without the property keeps from the first update with it, notes included."""
+    """A stack that starts to keep generations keeps the one that its first update replaces."""
     first = stack.create(wanted(None, a="1"))
     second = stack.update(wanted(1, a="2"))
     assert stored() == {first, second}
@@ -250,7 +250,7 @@ def test_store_that_begins_to_keep_keeps_what_it_served(stack: Stack, stored: Ke
 
 
 def test_store_that_no_longer_keeps_clears_up(stack: Stack, stored: Keys, keys: Keys) -> None:
-    """Set to none, the next replaced generation goes, and those that were kept go with it."""
+    """A stack that stops keeping generations deletes all replaced ones at the next update."""
     stack.create(wanted(a="1"))
     stack.update(wanted(a="2"))
     third = stack.update(wanted(0, a="3"))
@@ -260,7 +260,7 @@ def test_store_that_no_longer_keeps_clears_up(stack: Stack, stored: Keys, keys: 
 
 
 def test_bundles_stay_too(stack: Stack, stored: Keys) -> None:
-    """One archive of all models is a generation like any other."""
+    """A generation that is one archive of all models is kept like any other."""
     first = stack.create({**wanted(a="1"), "Layout": "bundle"})
     second = stack.update({**wanted(a="2"), "Layout": "bundle"})
     assert stored() == {first, second}
@@ -268,7 +268,7 @@ def test_bundles_stay_too(stack: Stack, stored: Keys) -> None:
 
 
 def test_named_generation_is_served_as_it_is(stack: Stack, spy: Spy, store: ModelStore) -> None:
-    """Nothing is packed or written: it does not matter whether the function could still make these archives."""
+    """An update to a named generation packs and writes no archive."""
     first = stack.create(wanted(a="1", b="1"))
     second = stack.update(wanted(a="2", b="1"))
     spy.calls["put_object"].clear()
@@ -283,7 +283,7 @@ def test_named_generation_is_served_as_it_is(stack: Stack, spy: Spy, store: Mode
 
 
 def test_named_generation_that_is_not_stored_is_refused(stack: Stack, stored: Keys) -> None:
-    """The refusal names what is missing and leaves everything as it is."""
+    """A named generation without archives is rejected with the missing objects."""
     first = stack.create(wanted(a="1"))
     answer = stack.change({**wanted(a="1"), "Generation": "0123456789ab"})
     assert answer["Status"] == "FAILED"
@@ -292,7 +292,7 @@ def test_named_generation_that_is_not_stored_is_refused(stack: Stack, stored: Ke
 
 
 def test_rollback_of_a_failed_update_finds_a_named_generation(stack: Stack, stored: Keys) -> None:
-    """A stack that was taken back by hand is what a failing update returns to."""
+    """The rollback of a failed update returns to a generation that `cohost rollback` had named."""
     first = stack.create(wanted(a="1"))
     second = stack.update(wanted(a="2"))
     stack.update({**wanted(a="1"), "Generation": first})
@@ -311,14 +311,14 @@ def test_rollback_of_a_failed_update_finds_a_named_generation(stack: Stack, stor
     ],
 )
 def test_values_that_mean_nothing_are_refused(stack: Stack, properties: dict[str, Any], text: str) -> None:
-    """Each fault names the property, its value and what is allowed."""
+    """The fault of a wrong property names the property, its value and the allowed values."""
     answer = stack.request("Create", {**wanted(a="1"), **properties})
     assert answer["Status"] == "FAILED"
     assert text in answer["Reason"]
 
 
 def test_another_resource_s_deletion_spares_what_this_one_serves(stack: Stack, stored: Keys) -> None:
-    """A resource under a new logical id takes up the same generation; the old one's deletion must not take it away."""
+    """The Delete of the old logical id spares the generation that the new logical id serves."""
     first = stack.create(wanted(a="1"))
     renamed = stack.request("Create", wanted(a="1"), LogicalResourceId="Renamed")
     assert renamed["PhysicalResourceId"] == stack.live
@@ -327,7 +327,7 @@ def test_another_resource_s_deletion_spares_what_this_one_serves(stack: Stack, s
 
 
 def test_note_that_somebody_broke_is_told(stack: Stack, s3: S3Client) -> None:
-    """A note that cannot be read stops the event with the key to look at, and nothing is deleted."""
+    """A damaged record stops the event with its key, and nothing is deleted."""
     stack.create(wanted(a="1"))
     s3.put_object(Bucket="models", Key="encoders/served.json", Body=json.dumps([1]).encode())
     answer = stack.request("Delete", stack.properties, PhysicalResourceId=stack.live)

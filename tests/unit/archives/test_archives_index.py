@@ -33,7 +33,7 @@ CHANGED = {"a": {"engine": "Python", "option.model_id": "org/a", "batch_size": "
 
 
 def test_create_publishes_and_tells_where(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """The physical id and ModelDataUrl are the URI below which the archives lie."""
+    """The physical id and ModelDataUrl are the URI of the archives."""
     answer = send(cloudformation.event("Create", AB))
     uri = answer["PhysicalResourceId"]
     generation = answer["Data"]["Generation"]
@@ -43,7 +43,7 @@ def test_create_publishes_and_tells_where(send: Send, cloudformation: CloudForma
 
 
 def test_life_of_a_stack(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """Create, add, change, clean up after the change, delete: a new id comes just with new content, nothing is left."""
+    """Create, add, change and delete events give a new id exactly for new content, and leave nothing."""
     event = cloudformation.event
     first = send(event("Create", A))["PhysicalResourceId"]
     assert send(event("Update", AB, old=A, PhysicalResourceId=first))["PhysicalResourceId"] == first
@@ -56,7 +56,7 @@ def test_life_of_a_stack(send: Send, cloudformation: CloudFormation, keys: Keys)
 
 
 def test_update_that_is_rolled_back(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """CloudFormation sends the old properties with the new id: the old id comes back, the new one can be deleted."""
+    """A rolled back update returns the old id, and the new one can be deleted."""
     event = cloudformation.event
     old = send(event("Create", A))["PhysicalResourceId"]
     before = keys()
@@ -67,7 +67,7 @@ def test_update_that_is_rolled_back(send: Send, cloudformation: CloudFormation, 
 
 
 def test_every_event_can_be_repeated(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """Lambda may deliver an event twice: the second answer equals the first, and so does the bucket."""
+    """A repeated event has the same answer and leaves the same bucket, because Lambda may repeat events."""
     created = cloudformation.event("Create", A)
     first = send(created)
     events = [
@@ -99,7 +99,7 @@ def test_every_event_can_be_repeated(send: Send, cloudformation: CloudFormation,
 def test_delete_of_what_is_not_there_is_done(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys, fields: Mapping[str, Any]
 ) -> None:
-    """Unknown ids, ids of elsewhere, missing ids, missing buckets: success, and nothing else is touched."""
+    """A Delete of an unknown id or a missing bucket succeeds without a deletion."""
     send(cloudformation.event("Create", A))
     s3.put_object(Bucket="models", Key="elsewhere/0123456789ab/a.tar.gz", Body=b"")
     before = keys()
@@ -110,7 +110,7 @@ def test_delete_of_what_is_not_there_is_done(
 
 
 def test_delete_that_s3_refuses_fails(send: Send, cloudformation: CloudFormation, spy: Spy) -> None:
-    """Only what is gone counts as deleted; missing rights do not."""
+    """A Delete event fails if S3 denies the deletion, because then the objects still exist."""
     uri = send(cloudformation.event("Create", A))["PhysicalResourceId"]
     spy.fail("delete_objects", 1, "AccessDenied")
     answer = send(cloudformation.event("Delete", A, PhysicalResourceId=uri))
@@ -136,7 +136,7 @@ def test_delete_that_s3_refuses_fails(send: Send, cloudformation: CloudFormation
 def test_bad_event_fails_with_its_reason(
     send: Send, cloudformation: CloudFormation, keys: Keys, change: Mapping[str, Any], reason: str
 ) -> None:
-    """Nothing is written, the reason names the field, and the made-up id makes the deletion that follows a no-op."""
+    """A bad event writes nothing and fails with the name of the field; the Delete that follows has no effect."""
     answer = send({**cloudformation.event("Create", A), **change})
     assert answer["Status"] == "FAILED"
     assert reason in answer["Reason"]
@@ -146,7 +146,7 @@ def test_bad_event_fails_with_its_reason(
 
 
 def test_failed_update_keeps_the_old_id(send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys) -> None:
-    """CloudFormation then rolls back to what is still whole."""
+    """A failed update answers with the old id, so CloudFormation rolls back to it."""
     old = send(cloudformation.event("Create", A))["PhysicalResourceId"]
     before = keys()
     spy.fail("put_object", 2)
@@ -159,7 +159,7 @@ def test_failed_update_keeps_the_old_id(send: Send, cloudformation: CloudFormati
 def test_unexpected_error_is_answered_too(
     send: Send, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault of the code itself fails the deployment at once instead of after an hour."""
+    """An unexpected exception is answered with FAILED at once."""
     monkeypatch.setattr(index, "archives_of", lambda _: 1 // 0)
     answer = send(cloudformation.event("Create", A))
     assert answer["Status"] == "FAILED"
@@ -169,7 +169,7 @@ def test_unexpected_error_is_answered_too(
 def test_time_running_out_stops_undoes_and_answers(
     send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys, context: type[Context]
 ) -> None:
-    """Before each request the clock is read; work that cannot be finished leaves nothing behind."""
+    """Work that exceeds the time limit is undone and answered, because the clock is read before each request."""
     clock = context(300)
 
     def hurry() -> None:
@@ -190,13 +190,13 @@ def test_hanging_call_is_answered_for(
     context: type[Context],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A call that never returns does not keep the answer back; what it left is swept by the deletion that follows."""
+    """A call that never returns does not delay the answer, and the next Delete removes its objects."""
     hanging, release = threading.Event(), threading.Event()
 
     class Over(Deadline):
         @property
         def seconds_to_answer(self) -> float:
-            """None from when the call hangs until it returns."""
+            """Return no remaining seconds from the time when the call hangs until it returns."""
             assert hanging.wait(60)
             return super().seconds_to_answer if release.is_set() else 0.0
 
@@ -225,7 +225,7 @@ def test_hanging_call_is_answered_for(
 def test_deletion_after_a_hanging_creation_sweeps(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """A generation that was begun and never finished is deleted with the resource that CloudFormation gave up."""
+    """A Delete after a create that never finished deletes its generation."""
     for key in ("unfinished/0123456789ab", "removed/0123456789ab/a/d"):
         s3.put_object(Bucket="models", Key=f"encoders/{key}", Body=b"")
     s3.put_object(Bucket="models", Key="encoders/0123456789ab/a.tar.gz", Body=b"", Metadata={"cohost-digest": "d"})
@@ -237,7 +237,7 @@ def test_deletion_after_a_hanging_creation_sweeps(
 def test_answer_that_cannot_be_delivered_is_lambda_s_to_repeat(
     send: Send, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error leaves the handler, and the repeated event gets the answer through."""
+    """An answer that cannot be sent raises an error, and the repeated event is answered."""
     monkeypatch.setattr(reply, "_PAUSES_SECONDS", (0.0, 0.0, 0.0))
     cloudformation.refuse = 3
     event = cloudformation.event("Create", A)
@@ -247,7 +247,7 @@ def test_answer_that_cannot_be_delivered_is_lambda_s_to_repeat(
 
 
 def test_throttling_is_waited_out(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function's own client tries again when S3 asks it to slow down."""
+    """The function's client retries if S3 throttles it."""
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     index.s3_client.cache_clear()
     client = index.s3_client()
@@ -267,18 +267,18 @@ def test_throttling_is_waited_out(s3: S3Client, monkeypatch: pytest.MonkeyPatch)
 
 
 class _Raw:
-    """As much of an HTTP response as botocore reads."""
+    """The part of an HTTP response that botocore reads."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
 
     def stream(self) -> list[bytes]:
-        """The body in one piece."""
+        """Return the body at once."""
         return [self._body]
 
 
 def test_one_client_serves_a_process(s3: S3Client) -> None:
-    """Events that a warm function gets share connections."""
+    """All events of a warm function use one client."""
     assert s3 is not None
     index.s3_client.cache_clear()
     assert index.s3_client() is index.s3_client()
@@ -286,7 +286,7 @@ def test_one_client_serves_a_process(s3: S3Client) -> None:
 
 
 def test_folder_works_alone_as_in_lambda(tmp_path: Path) -> None:
-    """The very folder that is tested here is the function's code: it needs nothing else of cohost."""
+    """The folder cohost/archives works without the rest of cohost, as in Lambda."""
     source = Path(cohost.archives.__file__).parent
     shutil.copytree(source, tmp_path / "archives", ignore=shutil.ignore_patterns("__pycache__"))
     check = (

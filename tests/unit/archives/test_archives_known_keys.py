@@ -1,4 +1,4 @@
-"""The table of keys: what each takes, and which key a wrong one was meant to be."""
+"""The table of known keys: the allowed values of each, and the nearest key to a wrong one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cohost.archives.known_keys import KNOWN_KEYS, nearest
     ],
 )
 def test_nearest_key(wrong: str, right: str | None) -> None:
-    """A slip of the pen, a wrong case or a wrong prefix leads to the key meant; anything else to none."""
+    """A misspelt key, or one with a wrong case or prefix, leads to the known key."""
     assert nearest(wrong) == right
 
 
@@ -53,7 +53,7 @@ def test_accepts_what_the_server_takes(key: str, value: str, *, accepted: bool) 
 
 
 def test_every_key_says_what_is_allowed() -> None:
-    """Each table entry can explain itself in an error message, under its own name."""
+    """Each known key describes its allowed values for an error message."""
     assert all(known.allowed and known.name == name for name, known in KNOWN_KEYS.items())
     assert KNOWN_KEYS["batch_size"].allowed == "an integer 1-65536"
     assert KNOWN_KEYS["option.tensor_parallel_degree"].allowed == "an integer 1-64 or max"

@@ -1,4 +1,4 @@
-"""The keys: what is written can be recognised, and nothing else is taken for it."""
+"""The S3 keys of archives and marks, and their recognition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ID = "0123456789ab"
 
 
 def test_keys_of_a_generation() -> None:
-    """Archives lie below the URI that SageMaker gets, all marks beside it."""
+    """Archives are below the URI that SageMaker gets, and marks beside it."""
     assert LAYOUT.uri(ID) == f"s3://b/p/q/{ID}/"
     assert LAYOUT.archive(ID, "m") == f"p/q/{ID}/m.tar.gz"
     assert LAYOUT.tombstone(ID, "m", "d") == f"p/q/removed/{ID}/m/d"
@@ -19,7 +19,7 @@ def test_keys_of_a_generation() -> None:
 
 
 def test_keys_are_recognised() -> None:
-    """URI, archive and tombstone lead back to what they were made from."""
+    """A URI, an archive and a tombstone are parsed back to their parts."""
     assert LAYOUT.generation_at(LAYOUT.uri(ID)) == ID
     assert LAYOUT.name_at(ID, LAYOUT.archive(ID, "m")) == "m"
     assert LAYOUT.removed_at(ID, LAYOUT.tombstone(ID, "m", "d")) == ("m", "d")
@@ -42,17 +42,17 @@ def test_keys_are_recognised() -> None:
     ],
 )
 def test_other_uris_are_no_generation(uri: str) -> None:
-    """Another bucket, another prefix or made-up ids are not ours to touch."""
+    """A URI with another bucket, another prefix or an invented id is no generation."""
     assert LAYOUT.generation_at(uri) is None
 
 
 @pytest.mark.parametrize("rest", ["", ".tar.gz", "m", "m.zip", "x/m.tar.gz", "m.tar.gz.bak"])
 def test_other_objects_are_no_archive(rest: str) -> None:
-    """Only `<name>.tar.gz` right below the generation is a model."""
+    """Only an object `<name>.tar.gz` directly below the generation is a model."""
     assert LAYOUT.name_at(ID, f"p/q/{ID}/{rest}") is None
 
 
 @pytest.mark.parametrize("rest", ["", "m", "m/", "/d", "m/d/e"])
 def test_other_objects_are_no_tombstone(rest: str) -> None:
-    """Only `<name>/<digest>` is a tombstone."""
+    """Only an object `<name>/<digest>` below the prefix of removed models is a tombstone."""
     assert LAYOUT.removed_at(ID, f"p/q/removed/{ID}/{rest}") is None

@@ -1,4 +1,4 @@
-"""Java properties text: what is written is read back equal, by the rules of java.util.Properties."""
+"""Java properties: written text is read back equal, by the rules of java.util.Properties."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TEXTS = st.text(CHARACTERS, max_size=20)
     [(MDEBERTA, "mdeberta.serving.properties"), (ESCAPED, "escaped.serving.properties")],
 )
 def test_text_is_exactly_the_golden_file(properties: dict[str, str], file: str) -> None:
-    """Lines come in the order given, nothing is escaped without need, and all that needs it is."""
+    """Properties are written in the given order, with only the necessary escapes, as in the golden file."""
     text = (GOLDEN / file).read_text(encoding="ascii")
     assert dumps(properties) == text
     assert loads(text) == properties
@@ -52,7 +52,7 @@ def test_text_is_exactly_the_golden_file(properties: dict[str, str], file: str) 
 
 @given(st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=5))
 def test_round_trip_gives_back_equal_properties(properties: dict[str, str]) -> None:
-    """Any text survives, with its order, as ASCII without a blank at a line's end."""
+    """Any properties are read back equal and in order from the written ASCII text."""
     text = dumps(properties)
     assert list(loads(text).items()) == list(properties.items())
     assert text.isascii()
@@ -88,24 +88,24 @@ def test_round_trip_gives_back_equal_properties(properties: dict[str, str]) -> N
     ],
 )
 def test_reader_follows_java(text: str, expected: dict[str, str]) -> None:
-    """Each expected value is what java.util.Properties of Java 17 gives for the text."""
+    """The reader returns for each text the value that java.util.Properties of Java 17 gives."""
     assert loads(text) == expected
 
 
 def test_trailing_blank_of_a_value_is_kept() -> None:
-    """The blank after `Python ` is part of the value for Java, so it must be visible to whoever checks it."""
+    """A blank after a value is read as part of the value, as by Java, so a check can find it."""
     assert loads("engine=Python \n") == {"engine": "Python "}
     assert dumps({"engine": "Python "}) == "engine=Python\\u0020\n"
 
 
 def test_entries_show_repeated_keys() -> None:
-    """A key written twice is seen twice, so that it can be reported."""
+    """A repeated key is returned twice, so a check can find it."""
     assert entries("a=1\na=2") == [("a", "1"), ("a", "2")]
 
 
 @pytest.mark.parametrize("text", ["a=\\u", "a=\\u12", "a=\\u12G4", "\\u=b"])
 def test_broken_unicode_escape_is_refused_as_by_java(text: str) -> None:
-    """Java throws on such a file; so does the reader, naming the cause."""
+    """A broken Unicode escape is rejected with the cause, as by Java."""
     with refused("property-escape"):
         loads(text)
 
@@ -115,7 +115,7 @@ def test_broken_unicode_escape_is_refused_as_by_java(text: str) -> None:
     [({"": "x"}, "property-key"), ({"a\ud800": "x"}, "property-surrogate"), ({"a": "\udfff"}, "property-surrogate")],
 )
 def test_what_cannot_be_meant_is_not_written(properties: dict[str, str], code: str) -> None:
-    """An empty key or half a character is refused in one line with the fix."""
+    """An empty key or half a surrogate pair is rejected in one line with the fix."""
     with refused(code) as caught:
         dumps(properties)
     assert "\n" not in str(caught.value)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def models(**contents: str) -> Files:
-    """The files of each model, told apart by one word."""
+    """Return the files of each model, which differ by one word."""
     return {name: {"serving.properties": f"engine={word}\n".encode()} for name, word in contents.items()}
 
 
@@ -34,7 +34,7 @@ def digest(word: str) -> str:
 
 
 def id_of(**contents: str) -> str:
-    """The id of the generation that these models are created in."""
+    """Return the id of the generation of these models."""
     return generation_id({name: digest(word) for name, word in contents.items()})
 
 
@@ -45,19 +45,19 @@ def archive(generation: str, name: str) -> str:
 
 @pytest.fixture
 def publisher(spy: Spy) -> Publisher:
-    """A publisher without a time limit, over a client that can be made to fail."""
+    """Return a publisher without a time limit, whose client can be made to fail."""
     return Publisher(ModelStore(spy, "models", "encoders/"), before_undo=lambda: None)  # type: ignore[arg-type]
 
 
 def test_created_generation_holds_the_models_and_nothing_else(publisher: Publisher, keys: Keys) -> None:
-    """The id follows from the models, and no mark of the way there is left."""
+    """A created generation contains exactly the archives, and no mark is left."""
     generation = publisher.create(models(a="1", b="1"))
     assert generation == id_of(a="1", b="1")
     assert keys() == {archive(generation, "a"), archive(generation, "b")}
 
 
 def test_repeated_create_writes_nothing(publisher: Publisher, spy: Spy) -> None:
-    """The same event again finds what the first one made."""
+    """A repeated Create event finds the archives of the first one and writes nothing."""
     first = publisher.create(models(a="1"))
     before = len(spy.calls["put_object"])
     assert publisher.create(models(a="1")) == first
@@ -65,13 +65,13 @@ def test_repeated_create_writes_nothing(publisher: Publisher, spy: Spy) -> None:
 
 
 def test_create_does_not_take_up_another_resource_s_generation(publisher: Publisher) -> None:
-    """A new resource shares no generation with an old one that merely agrees; deleting one must not harm the other."""
+    """A new resource does not share the generation of another, because either may be deleted."""
     publisher.create(models(a="1", b="1"))
     assert publisher.create(models(a="1")) == id_of(a="1")
 
 
 def test_create_goes_round_a_foreign_object(publisher: Publisher, s3: S3Client, keys: Keys) -> None:
-    """Where somebody's object occupies the place, another id is taken and the object stays."""
+    """If somebody else's object has the key of an archive, another generation id is used and the object stays."""
     taken = archive(id_of(a="1"), "a")
     s3.put_object(Bucket="models", Key=taken, Body=b"theirs")
     generation = publisher.create(models(a="1"))
@@ -80,7 +80,7 @@ def test_create_goes_round_a_foreign_object(publisher: Publisher, s3: S3Client, 
 
 
 def test_added_model_is_one_upload_into_the_same_generation(publisher: Publisher, spy: Spy, keys: Keys) -> None:
-    """The endpoint's address does not change, and what is there is not written again."""
+    """An added model is one upload into the same generation, and no archive is written again."""
     current = publisher.create(models(a="1"))
     before = len(spy.calls["put_object"])
     assert publisher.update(models(a="1", b="1"), current, {"a"}) == current
@@ -89,14 +89,14 @@ def test_added_model_is_one_upload_into_the_same_generation(publisher: Publisher
 
 
 def test_removed_model_leaves_only_its_note(publisher: Publisher, keys: Keys) -> None:
-    """Its archive goes, the others and the address stay, and what it was is remembered."""
+    """Removing a model deletes its archive and writes its tombstone; the generation stays the same."""
     current = publisher.create(models(a="1", b="1"))
     assert publisher.update(models(a="1"), current, {"a", "b"}) == current
     assert keys() == {archive(current, "a"), f"encoders/removed/{current}/b/{digest('1')}"}
 
 
 def test_pushed_and_foreign_objects_survive_an_update(publisher: Publisher, s3: S3Client, keys: Keys) -> None:
-    """What neither the old nor the new properties name, or what others wrote, is not touched."""
+    """An update deletes neither a pushed model's archive nor an object that this project did not write."""
     current = publisher.create(models(a="1", b="1"))
     ModelStore(s3, "models", "encoders/").add(current, "pushed", models(m="9")["m"])
     s3.put_object(Bucket="models", Key=archive(current, "theirs"), Body=b"")
@@ -105,7 +105,7 @@ def test_pushed_and_foreign_objects_survive_an_update(publisher: Publisher, s3: 
 
 
 def test_pushed_model_that_joins_the_catalog_is_not_written_again(publisher: Publisher, s3: S3Client, spy: Spy) -> None:
-    """A push followed by the deployment of the same entry changes nothing."""
+    """A deploy of a pushed model writes nothing."""
     current = publisher.create(models(a="1"))
     ModelStore(s3, "models", "encoders/").add(current, "b", models(m="1")["m"])
     before = len(spy.calls["put_object"])
@@ -114,7 +114,7 @@ def test_pushed_model_that_joins_the_catalog_is_not_written_again(publisher: Pub
 
 
 def test_changed_model_makes_a_new_generation_and_keeps_the_old_one(publisher: Publisher, keys: Keys) -> None:
-    """All models are published under a new address; the old one serves until CloudFormation deletes it."""
+    """A changed model publishes all models in a new generation; the old one stays until CloudFormation deletes it."""
     old = publisher.create(models(a="1", b="1"))
     new = publisher.update(models(a="2", b="1"), old, {"a", "b"})
     assert new == id_of(a="2", b="1") != old
@@ -122,7 +122,7 @@ def test_changed_model_makes_a_new_generation_and_keeps_the_old_one(publisher: P
 
 
 def test_rollback_takes_up_the_old_generation_without_a_write(publisher: Publisher, spy: Spy) -> None:
-    """Going back finds what is still there, so the endpoint's former address is good again at once."""
+    """A rollback returns to the stored old generation without a write."""
     old = publisher.create(models(a="1"))
     new = publisher.update(models(a="2"), old, {"a"})
     before = len(spy.calls["put_object"])
@@ -131,7 +131,7 @@ def test_rollback_takes_up_the_old_generation_without_a_write(publisher: Publish
 
 
 def test_rollback_of_an_addition_removes_it_again(publisher: Publisher, keys: Keys) -> None:
-    """In the same generation the added model goes, and what it was is remembered."""
+    """Rolling back an added model deletes its archive in the same generation and writes its tombstone."""
     current = publisher.create(models(a="1"))
     publisher.update(models(a="1", b="1"), current, {"a"})
     assert publisher.update(models(a="1"), current, {"a", "b"}) == current
@@ -139,7 +139,7 @@ def test_rollback_of_an_addition_removes_it_again(publisher: Publisher, keys: Ke
 
 
 def test_old_generation_taken_up_is_brought_to_what_is_wanted(publisher: Publisher, keys: Keys) -> None:
-    """Models missing there are written, models no longer wanted removed, as in the current one."""
+    """An old generation that is used again gets missing models and loses those that are not wanted."""
     old = publisher.create(models(a="1", gone="1"))
     new = publisher.update(models(a="2", gone="1"), old, {"a", "gone"})
     assert publisher.update(models(a="1", b="1"), new, {"a", "gone"}) == old
@@ -148,27 +148,27 @@ def test_old_generation_taken_up_is_brought_to_what_is_wanted(publisher: Publish
 
 
 def test_removed_name_with_other_content_needs_a_new_generation(publisher: Publisher) -> None:
-    """The endpoint may still have the removed archive loaded, so the name cannot mean something else there."""
+    """A removed name with other content needs a new generation, because the old archive may be loaded."""
     current = publisher.create(models(a="1", b="1"))
     publisher.update(models(a="1"), current, {"a", "b"})
     assert publisher.update(models(a="1", b="2"), current, {"a"}) != current
 
 
 def test_removed_name_with_the_same_content_comes_back(publisher: Publisher) -> None:
-    """The loaded copy, if any, is right."""
+    """A removed name with the same content is added to the same generation."""
     current = publisher.create(models(a="1", b="1"))
     publisher.update(models(a="1"), current, {"a", "b"})
     assert publisher.update(models(a="1", b="1"), current, {"a"}) == current
 
 
 def test_moved_store_publishes_anew(publisher: Publisher) -> None:
-    """With another bucket or prefix there is no current generation here."""
+    """A model store with another bucket or prefix publishes all archives again."""
     assert publisher.update(models(a="1"), None, {"a"}) == id_of(a="1")
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_failed_create_leaves_nothing(publisher: Publisher, spy: Spy, keys: Keys, number: int) -> None:
-    """Whichever write fails, the mark or an archive, all of the attempt is gone, and a second attempt succeeds."""
+    """After any failed write the attempt leaves no object, and a second attempt succeeds."""
     spy.fail("put_object", number)
     with refused("store-request-failed"):
         publisher.create(models(a="1", b="1"))
@@ -178,7 +178,7 @@ def test_failed_create_leaves_nothing(publisher: Publisher, spy: Spy, keys: Keys
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_failed_roll_leaves_the_old_generation_whole(publisher: Publisher, spy: Spy, keys: Keys, number: int) -> None:
-    """A new generation that cannot be written is taken away, and nothing of the old one is touched."""
+    """A new generation that cannot be written is deleted, and the old one stays unchanged."""
     old = publisher.create(models(a="1", b="1"))
     before = keys()
     spy.fail("put_object", number)
@@ -188,7 +188,7 @@ def test_failed_roll_leaves_the_old_generation_whole(publisher: Publisher, spy: 
 
 
 def test_failed_addition_takes_back_what_it_wrote(publisher: Publisher, spy: Spy, keys: Keys) -> None:
-    """The models that were served stay, the half addition goes; what was seen for a moment is remembered."""
+    """A failed addition deletes the archives that it wrote, and leaves tombstones of them."""
     current = publisher.create(models(a="1"))
     spy.fail("put_object", 2)
     with refused("store-request-failed"):
@@ -200,7 +200,7 @@ def test_failed_addition_takes_back_what_it_wrote(publisher: Publisher, spy: Spy
 def test_write_whose_answer_was_lost_is_taken_back_too(
     publisher: Publisher, spy: Spy, s3: S3Client, keys: Keys
 ) -> None:
-    """S3 may have done what it then reported as failed."""
+    """A write that S3 reported as failed is undone, too, because S3 may have done it."""
     current = publisher.create(models(a="1"))
 
     def lose_answer() -> None:
@@ -214,7 +214,7 @@ def test_write_whose_answer_was_lost_is_taken_back_too(
 
 
 def test_failed_removal_leaves_the_models(publisher: Publisher, spy: Spy, keys: Keys) -> None:
-    """If the note of a removal cannot be written, nothing is removed, and what was added goes again."""
+    """If a tombstone cannot be written, no model is removed, and added ones are deleted."""
     current = publisher.create(models(a="1", b="1"))
     spy.fail("put_object", 2)
     with pytest.raises(ArtifactError):
@@ -224,7 +224,7 @@ def test_failed_removal_leaves_the_models(publisher: Publisher, spy: Spy, keys: 
 
 
 def test_what_could_not_be_undone_is_swept_by_the_next_event(publisher: Publisher, spy: Spy, keys: Keys) -> None:
-    """If S3 fails at the undoing too, the first error is reported, and the mark left makes the next event clean up."""
+    """If undoing fails too, the first error is reported, and the next event cleans up."""
     old = publisher.create(models(a="1", b="1"))
     before = keys()
     spy.fail("put_object", 3, "SlowDown")
@@ -237,7 +237,7 @@ def test_what_could_not_be_undone_is_swept_by_the_next_event(publisher: Publishe
 
 
 def test_sweep_spares_the_generation_in_use(publisher: Publisher, s3: S3Client, keys: Keys) -> None:
-    """Whatever marks lie about, the generation that CloudFormation names as current is not deleted."""
+    """The generation that CloudFormation names as current is not deleted, even if it is marked as unfinished."""
     current = publisher.create(models(a="1"))
     ModelStore(s3, "models", "encoders/").begin(current)
     publisher.update(models(a="1", b="1"), current, {"a"})
@@ -245,7 +245,7 @@ def test_sweep_spares_the_generation_in_use(publisher: Publisher, s3: S3Client, 
 
 
 def test_undoing_gets_time_of_its_own(spy: Spy, keys: Keys) -> None:
-    """When the time for work is over, the undoing may go on a little longer."""
+    """A failed attempt is undone even if the time for the work is over."""
     left = [5]
     limit = [1]
 
@@ -264,7 +264,7 @@ def test_undoing_gets_time_of_its_own(spy: Spy, keys: Keys) -> None:
 
 
 def test_three_hundred_models(publisher: Publisher, spy: Spy, keys: Keys) -> None:
-    """Many models cost one write each at the start, one for one more, and few deletions at the end."""
+    """Three hundred models cost one write each, one more model one write, and the deletion few calls."""
     many = {f"m{number:03}": {"serving.properties": b"engine=Python\n"} for number in range(300)}
     current = publisher.create(many)
     assert len(spy.calls["put_object"]) == 301

@@ -1,4 +1,4 @@
-"""The answer: exactly one, small enough, and delivered against resistance."""
+"""The answer to CloudFormation: exactly one, small enough, and sent again after a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_success_carries_id_and_attributes(cloudformation: CloudFormation) -> None:
-    """The body is what CloudFormation expects, sent with an empty content type, for which the URL is signed."""
+    """A success has CloudFormation's fields and an empty content type, for which the URL is signed."""
     Reply(cloudformation.event("Create")).succeed("s3://b/p/1/", {"Generation": "1"})
     assert cloudformation.answers == [
         {
@@ -38,7 +38,7 @@ def test_success_carries_id_and_attributes(cloudformation: CloudFormation) -> No
 
 
 def test_failure_names_the_id_that_the_resource_has(cloudformation: CloudFormation) -> None:
-    """A failed update keeps the old id; a failed creation gets one that stands for nothing, the same at a repeat."""
+    """A failed update keeps the old id; a failed create has a made-up id, the same when repeated."""
     Reply(cloudformation.event("Update", PhysicalResourceId="old")).fail("why")
     Reply(cloudformation.event("Create")).fail("why")
     Reply(cloudformation.event("Create")).fail("why")
@@ -48,7 +48,7 @@ def test_failure_names_the_id_that_the_resource_has(cloudformation: CloudFormati
 
 @pytest.mark.parametrize("reason", ["x" * 10_000, "안" * 10_000, "😀" * 10_000, "line\n" * 3000, ""])
 def test_answer_is_small_enough(cloudformation: CloudFormation, reason: str) -> None:
-    """However long the reason, in whatever script, the answer stays under 4096 bytes and has a reason of one line."""
+    """An answer with a reason of any length and script is under 4096 bytes, in one line."""
     Reply(cloudformation.event("Create", PhysicalResourceId="i" * 1024)).fail(reason)
     (answer,) = cloudformation.answers
     assert cloudformation.sizes[0] < 4096
@@ -57,14 +57,14 @@ def test_answer_is_small_enough(cloudformation: CloudFormation, reason: str) -> 
 
 
 def test_answer_is_sent_again_if_not_taken(cloudformation: CloudFormation) -> None:
-    """Two refusals are survived."""
+    """An answer that is rejected twice is sent a third time."""
     cloudformation.refuse = 2
     Reply(cloudformation.event("Create")).succeed("id", {})
     assert len(cloudformation.answers) == 1
 
 
 def test_answer_that_is_never_taken_is_an_error(cloudformation: CloudFormation) -> None:
-    """After three attempts Lambda must know, so that it repeats the event; a later answer may still be sent."""
+    """An answer that is rejected three times raises an error, so that Lambda repeats the event."""
     cloudformation.refuse = 3
     answer = Reply(cloudformation.event("Create"))
     with pytest.raises(OSError, match="503"):
@@ -74,7 +74,7 @@ def test_answer_that_is_never_taken_is_an_error(cloudformation: CloudFormation) 
 
 
 def test_only_the_first_answer_is_sent(cloudformation: CloudFormation) -> None:
-    """Of many that want to answer at once, one does."""
+    """If several threads answer at once, only one answer is sent."""
     answer = Reply(cloudformation.event("Create"))
     threads = [threading.Thread(target=answer.fail, args=(str(number),)) for number in range(8)]
     for thread in threads:

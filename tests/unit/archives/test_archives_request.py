@@ -1,4 +1,4 @@
-"""The event's properties: what is taken, and what each refusal says."""
+"""The properties of an event: the accepted ones, and the error of each rejected one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD = {"Bucket": "b", "Prefix": "p/q/", "Models": {"m": {"engine": "Python"}}}
 
 
 def test_good_properties_are_taken() -> None:
-    """Place, files and requirements come out as the store needs them."""
+    """Valid properties give the place, files and requirements of the model store."""
     assert place_of(GOOD) == Place(bucket="b", prefix="p/q/")
     assert models_of(GOOD) == {"m": {"serving.properties": b"engine=Python\n"}}
     with_requirements = models_of({**GOOD, "Requirements": {"m": "torch\npeft"}})
@@ -23,7 +23,7 @@ def test_good_properties_are_taken() -> None:
 
 
 def test_named_handler_s_code_is_packed() -> None:
-    """A model whose handler is ours gets its files at the archive's root."""
+    """A model with the batching handler has the handler's files at the root of its archive."""
     files = models_of({**GOOD, "Handlers": {"m": f"batched@{handler_version('batched')}"}})["m"]
     assert files == {"serving.properties": b"engine=Python\n", **handler_files("batched")}
     assert "model.py" in files
@@ -44,7 +44,7 @@ def test_named_handler_s_code_is_packed() -> None:
     ],
 )
 def test_bad_place_is_refused(changed: dict[str, Any], field: str) -> None:
-    """The field, the value, what is allowed and the fix, in one line, before any request to S3."""
+    """An invalid bucket or prefix is rejected in one line with field, value, allowed values and fix."""
     with refused("request-property", field) as caught:
         place_of({**GOOD, **changed})
     assert caught.value.problem == f"got {changed[field]!a}"
@@ -73,14 +73,14 @@ def test_bad_place_is_refused(changed: dict[str, Any], field: str) -> None:
     ],
 )
 def test_bad_models_are_refused(changed: dict[str, Any], code: str, field: str) -> None:
-    """Every property that is not a map of text by key by name is reported with its path, in one line."""
+    """Each property that is not a map of text by key by name is reported with its path, in one line."""
     with refused(code, field) as caught:
         models_of({**GOOD, **changed})
     assert "\n" not in str(caught.value)
 
 
 def test_all_faults_come_together() -> None:
-    """One failed deployment shows every fault, in one line for CloudFormation's reason."""
+    """All faults of an event are reported together, in the one line of CloudFormation's reason."""
     with refused("request-property", kind=RequestError) as caught:
         models_of({"Models": {"a": {"x": []}, "b_b": {"engine": "Python"}}, "Requirements": {"c": ""}})
     assert [entry["field"] for entry in caught.value.entries()] == ["Models.a.x", "model name 'b_b'", "Requirements.c"]
@@ -89,6 +89,6 @@ def test_all_faults_come_together() -> None:
 
 @pytest.mark.parametrize("properties", [None, "x", {}, {"Models": None}, {"Models": ["a"]}])
 def test_former_properties_of_any_shape_are_survived(properties: object) -> None:
-    """A first version that was wrong must not block the second."""
+    """Old properties of any form are accepted, so a wrong first version does not block the second."""
     assert names_in(properties) == frozenset()
     assert names_in(GOOD) == {"m"}

@@ -1,4 +1,4 @@
-"""The store: models by generation, additions that never change what a name stands for."""
+"""The model store: models by generation, and additions that never overwrite."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ONE, TWO = {"serving.properties": b"engine=Python\n"}, {"serving.properties": b"
 
 @pytest.fixture
 def store(s3: S3Client) -> ModelStore:
-    """A store with one generation that holds the model `a`."""
+    """Return a model store with one generation that has the model `a`."""
     made = ModelStore(s3, "models", "encoders/")
     made.put(ID, "a", ONE)
     return made
 
 
 def test_models_are_read_back_with_their_digests(store: ModelStore, s3: S3Client) -> None:
-    """What was put is listed, with the content digest; objects of others and marks are not."""
+    """The list of models has each stored archive with its content digest, but neither marks nor objects of others."""
     s3.put_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz", Body=b"")
     s3.put_object(Bucket="models", Key=f"encoders/{ID}/notes.txt", Body=b"")
     s3.put_object(Bucket="models", Key="encoders/other/a.tar.gz", Body=b"")
@@ -41,14 +41,14 @@ def test_models_are_read_back_with_their_digests(store: ModelStore, s3: S3Client
 
 
 def test_archive_lies_where_sagemaker_looks(store: ModelStore, s3: S3Client) -> None:
-    """Below the generation's URI, named after the model, with the bytes of the archive."""
+    """The archive has its model's name below the generation's URI, where SageMaker fetches it."""
     assert store.uri(ID) == f"s3://models/encoders/{ID}/"
     body = s3.get_object(Bucket="models", Key=f"encoders/{ID}/a.tar.gz")["Body"].read()
     assert body == pack(ONE)
 
 
 def test_added_model_is_one_upload(store: ModelStore, spy: Spy) -> None:
-    """A new name costs one object, the same again none, and the digest is returned."""
+    """A new name is one upload, the same content again is none, and the digest is returned."""
     pushing = ModelStore(spy, "models", "encoders/")  # type: ignore[arg-type]
     assert pushing.add(ID, "b", TWO) == content_digest(TWO)
     assert pushing.add(ID, "b", TWO) == content_digest(TWO)
@@ -57,14 +57,14 @@ def test_added_model_is_one_upload(store: ModelStore, spy: Spy) -> None:
 
 
 def test_other_content_under_a_name_is_refused(store: ModelStore) -> None:
-    """The endpoint may have the old archive loaded, so the way is a deployment."""
+    """Other content under an existing name is rejected with the fix to deploy."""
     with refused("archive-unchangeable"):
         store.add(ID, "a", TWO)
     assert store.models(ID) == {"a": content_digest(ONE)}
 
 
 def test_removed_name_comes_back_only_with_the_same_content(store: ModelStore) -> None:
-    """A removed archive may still be loaded, so its name stays bound to its content."""
+    """A removed name is accepted again only with the same content."""
     store.put(ID, "b", TWO)
     store.remove(ID, {"a": content_digest(ONE)})
     assert store.models(ID) == {"b": content_digest(TWO)}
@@ -75,13 +75,13 @@ def test_removed_name_comes_back_only_with_the_same_content(store: ModelStore) -
 
 
 def test_adding_to_no_generation_is_refused(store: ModelStore) -> None:
-    """Without a deployment there is nothing to add to."""
+    """A push is rejected if no generation exists, because nothing was deployed."""
     with refused("generation-missing"):
         store.add("f" * 12, "a", ONE)
 
 
 def test_adding_an_illegal_name_is_refused(store: ModelStore) -> None:
-    """A name cannot leave its generation."""
+    """A name that leaves its generation is rejected."""
     with refused("model-name"):
         store.add(ID, "../x", ONE)
 
@@ -89,7 +89,7 @@ def test_adding_an_illegal_name_is_refused(store: ModelStore) -> None:
 def test_deleted_generation_leaves_only_what_others_put_there(
     store: ModelStore, s3: S3Client, keys: Callable[[], set[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Archives, pushed models and marks go; a foreign object stays and the log says so."""
+    """Deleting a generation deletes archives, pushed models and marks, and logs objects of others that stay."""
     store.add(ID, "pushed", TWO)
     store.remove(ID, {"a": content_digest(ONE)})
     for name in ("theirs.tar.gz", "notes.txt", "deeper/a.tar.gz"):
@@ -101,7 +101,7 @@ def test_deleted_generation_leaves_only_what_others_put_there(
 
 
 def test_note_of_a_removal_comes_before_the_removal(store: ModelStore, spy: Spy, keys: Callable[[], set[str]]) -> None:
-    """If only half gets done, the archive is still there and the note does no harm."""
+    """The tombstone is written before the archive is deleted."""
     spy.fail("delete_objects", 1)
     with pytest.raises(ArtifactError):
         ModelStore(spy, "models", "encoders/").remove(ID, {"a": content_digest(ONE)})  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_note_of_a_removal_comes_before_the_removal(store: ModelStore, spy: Spy,
 
 
 def test_taking_back_leaves_what_was_not_put(store: ModelStore, s3: S3Client) -> None:
-    """Undoing looks at what lies there: other content and foreign objects are not touched."""
+    """Undoing does not delete other content or objects of others."""
     s3.put_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz", Body=b"")
     store.put(ID, "b", TWO)
     store.take_back(ID, {"a": "other", "b": content_digest(TWO), "theirs": content_digest(TWO), "never": "x"})
@@ -119,7 +119,7 @@ def test_taking_back_leaves_what_was_not_put(store: ModelStore, s3: S3Client) ->
 
 
 def test_taking_back_asks_only_for_what_is_listed(store: ModelStore, spy: Spy) -> None:
-    """A role that may list below its prefix only gets 403 instead of 404 for a missing key, so none is asked for."""
+    """Undoing requests only listed keys, because a missing key may give 403."""
     ours = ModelStore(spy, "models", "encoders/")  # type: ignore[arg-type]
     ours.take_back(ID, {"a": content_digest(ONE), "never": "x"})
     assert [call["Key"] for call in spy.calls["head_object"]] == [f"encoders/{ID}/a.tar.gz"]
@@ -127,7 +127,7 @@ def test_taking_back_asks_only_for_what_is_listed(store: ModelStore, spy: Spy) -
 
 
 def test_unfinished_generations_are_known(store: ModelStore) -> None:
-    """A generation that was begun is listed until it is finished or deleted."""
+    """A started generation is listed as unfinished until it is finished or deleted."""
     store.begin(ID)
     store.begin("f" * 12)
     assert store.unfinished() == (ID, "f" * 12)

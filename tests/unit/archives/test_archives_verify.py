@@ -1,4 +1,4 @@
-"""Every fault of a foreign archive is found, named and given a fix; a hostile archive costs neither memory nor time."""
+"""`cohost verify` finds and names every fault of an archive; a hostile archive costs neither memory nor time."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ MODEL = {"model.safetensors": b"w", "config.json": CONFIG, "tokenizer.json": b"{
 
 
 def text(properties: Mapping[str, str]) -> bytes:
-    """Properties as a careless writer puts them down."""
+    """Return properties as a careless writer writes them."""
     return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
 
 
 def tarred(path: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> Path:
-    """A tar.gz of just these entries, whatever they are."""
+    """Return a tar.gz of exactly these entries."""
     with tarfile.open(path, "w:gz") as tar:
         for member, data in members:
             tar.addfile(member, io.BytesIO(data))
@@ -55,7 +55,7 @@ def tarred(path: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> Path
 def entry(
     name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, target: str = ""
 ) -> tuple[tarfile.TarInfo, bytes]:
-    """One tar entry."""
+    """Return one entry of a tar file."""
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     member.size = len(data)
@@ -75,7 +75,7 @@ def codes(tmp_path: Path) -> Callable[..., set[str]]:
 
 
 def check_wording(faults: list[Fault]) -> None:
-    """Each fault is two printable lines: what is wrong, and what to do."""
+    """Assert that each fault has two printable lines: the problem and the fix."""
     for fault in faults:
         assert fault.message.isprintable(), fault
         assert fault.fix.isprintable(), fault
@@ -85,7 +85,7 @@ def check_wording(faults: list[Fault]) -> None:
 
 
 def test_own_archives_have_no_fault(tmp_path: Path) -> None:
-    """What the catalog's entries become is what verify asks for, also with weights inside or requirements."""
+    """Archives of the catalog's entries pass `cohost verify`, also with weights inside or requirements."""
     path = tmp_path / "m.tar.gz"
     for data in (
         pack(model_files(GOOD)),
@@ -97,12 +97,12 @@ def test_own_archives_have_no_fault(tmp_path: Path) -> None:
 
 
 def test_names_with_leading_dot_are_the_root(codes: Callable[..., set[str]]) -> None:
-    """`tar -C folder .` writes `./serving.properties` and the folder itself, which is the same thing."""
+    """`./serving.properties`, which `tar -C folder .` writes, is a file at the root."""
     assert codes({"./serving.properties": text(GOOD)}, entry("./", kind=tarfile.DIRTYPE)) == set()
 
 
 def test_all_faults_of_an_archive_come_together(codes: Callable[..., set[str]]) -> None:
-    """One run names everything, so that one round of mending is enough."""
+    """One run of `cohost verify` names all faults of an archive."""
     found = codes(
         {
             "serving.properties": b"engine=Python \noption.engine=Python\nbatch_sise=8\ngpu.minWorkers=2\n"
@@ -174,7 +174,7 @@ def test_all_faults_of_an_archive_come_together(codes: Callable[..., set[str]]) 
 def test_fault_of_properties(
     codes: Callable[..., set[str]], changed: Mapping[str, str | None], expected: set[str]
 ) -> None:
-    """One wrong line gives just the fault of that line."""
+    """A single wrong line of serving.properties gives exactly the fault of that line."""
     properties = {key: value for key, value in {**GOOD, **changed}.items() if value is not None}
     assert codes({"serving.properties": text(properties)}) == expected
 
@@ -190,18 +190,41 @@ def test_fault_of_properties(
     ],
 )
 def test_fault_of_the_properties_text(codes: Callable[..., set[str]], data: bytes, expected: str) -> None:
-    """What Java would read differently from what an editor shows is named."""
+    """Each text of serving.properties that Java reads otherwise than an editor shows it is a named fault."""
     assert expected in codes({"serving.properties": data})
 
 
 def test_own_handler_may_have_options_of_its_own(codes: Callable[..., set[str]], tmp_path: Path) -> None:
-    """With code in the archive an unknown option is a warning, since the code may read it."""
+    """An unknown option is only a warning if the archive contains code, because the code may read it."""
     files = {
         "serving.properties": text({**LOCAL, "option.entryPoint": "model.py", "option.tasks": "x"}),
         "model.py": b"def handle(inputs): ...",
     }
     assert codes(files) == {"unknown-key"}
     assert [fault.severity for fault in verify(tmp_path / "m.tar.gz")] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, set()),
+        ({"gpu.maxWorkers": "2", "gpu.minWorkers": "2"}, {"shared-workers"}),
+        ({"cpu.minWorkers": "3", "cpu.maxWorkers": "3"}, {"shared-workers"}),
+        ({"option.tensor_parallel_degree": "max"}, {"shared-tensor-parallel"}),
+        ({"option.trust_remote_code": "TRUE"}, {"shared-process-settings"}),
+        ({"option.dtype": "tf32"}, {"shared-process-settings"}),
+        ({"option.threads": "2"}, {"shared-process-settings"}),
+        ({"option.threads": "2", "option.shared": "false", "option.dtype": "tf32"}, set()),
+    ],
+)
+def test_fault_of_a_shared_model(
+    codes: Callable[..., set[str]], changed: Mapping[str, str], expected: set[str]
+) -> None:
+    """An archive says about its engine process only what holds for every model there."""
+    lines = {"option.async_mode": "true", "option.entryPoint": "model.py", "retry_threshold": "10"}
+    properties = {**GOOD, **lines, "option.shared": "true", **changed}
+    code = {"model.py": b"", "cohost_service.py": b""}
+    assert codes({"serving.properties": text(properties), **code}) == expected
 
 
 @pytest.mark.parametrize(
@@ -229,13 +252,13 @@ def test_own_handler_may_have_options_of_its_own(codes: Callable[..., set[str]],
 def test_fault_of_a_packed_model(
     codes: Callable[..., set[str]], changed: Mapping[str, bytes | None], expected: set[str]
 ) -> None:
-    """One file missing, broken or too much gives just that fault."""
+    """A single missing, broken or superfluous file of a model gives exactly that fault."""
     files = {name: data for name, data in {**MODEL, **changed}.items() if data is not None}
     assert codes({"serving.properties": text(LOCAL), **files}) == expected
 
 
 def test_weights_beside_a_model_id_are_unused(codes: Callable[..., set[str]]) -> None:
-    """Packed weights that the server will not look at are pointed out."""
+    """Packed weights beside a model id give a warning, because the server ignores them."""
     assert codes({"serving.properties": text(GOOD), **MODEL}) == {"weights-unused"}
 
 
@@ -246,25 +269,25 @@ def test_model_in_a_folder_of_the_archive_is_found(codes: Callable[..., set[str]
 
 
 def test_zero_shot_needs_an_entailment_label(codes: Callable[..., set[str]]) -> None:
-    """Without such a label the scores would mean nothing, and no error would say so."""
+    """A zero-shot model without an entailment label is a fault, because its scores would mean nothing."""
     files = {**MODEL, "config.json": b'{"architectures": ["XForSequenceClassification"], "label2id": {"LABEL_0": 0}}'}
     properties = text({**LOCAL, "option.task": "zero-shot-classification"})
     assert codes({"serving.properties": properties, **files}) == {"no-entailment-label"}
 
 
 def test_nested_archive_is_checked_as_if_at_the_root(codes: Callable[..., set[str]], tmp_path: Path) -> None:
-    """A folder packed instead of its contents is named with the command that mends it, and its other faults too."""
+    """A packed folder is a fault with the command that fixes it, and its content is checked."""
     assert codes({"m/serving.properties": text({**GOOD, "engine": "python"})}) == {"nested", "unknown-engine"}
     assert any("-C m ." in fault.fix for fault in verify(tmp_path / "m.tar.gz"))
 
 
 def test_two_models_in_one_archive_are_refused(codes: Callable[..., set[str]]) -> None:
-    """An archive is one model."""
+    """An archive of two models is rejected."""
     assert codes({"a/serving.properties": text(GOOD), "b/serving.properties": text(GOOD)}) == {"nested"}
 
 
 def test_missing_properties_are_named(codes: Callable[..., set[str]]) -> None:
-    """An archive with weights alone lacks serving.properties."""
+    """An archive without serving.properties is a fault."""
     assert codes(MODEL) == {"no-serving-properties"}
 
 
@@ -286,18 +309,18 @@ def test_missing_properties_are_named(codes: Callable[..., set[str]]) -> None:
 def test_member_that_does_not_belong(
     codes: Callable[..., set[str]], member: tuple[tarfile.TarInfo, bytes], expected: str
 ) -> None:
-    """Paths out of the folder, links, devices, repeats and odd names are each named."""
+    """Paths out of the folder, links, devices, repeated and unusual names are faults."""
     assert codes({"serving.properties": text(GOOD)}, member) == {expected}
 
 
 def test_properties_that_are_a_link_are_not_called_missing(codes: Callable[..., set[str]]) -> None:
-    """A link in the place of a file is one fault, not two."""
+    """A link instead of serving.properties is one fault, not two."""
     link = entry("serving.properties", kind=tarfile.SYMTYPE, target="x")
     assert codes({}, link, entry("model.py")) == {"link"}
 
 
 def test_file_that_is_no_archive(tmp_path: Path) -> None:
-    """Whatever the file really is, the message says so."""
+    """The fault of a file that is no archive names what the file is."""
     plain, zipped = io.BytesIO(), io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as tar:
         tar.addfile(*_pair(entry("a", b"1")))
@@ -323,13 +346,13 @@ def _pair(item: tuple[tarfile.TarInfo, bytes]) -> tuple[tarfile.TarInfo, io.Byte
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file or a folder is a fault like any other."""
+    """A missing file, or a folder, is a fault."""
     assert [fault.code for fault in verify(tmp_path / "none")] == ["unreadable"]
     assert [fault.code for fault in verify(tmp_path)] == ["unreadable"]
 
 
 def test_truncation_anywhere_is_noticed(tmp_path: Path) -> None:
-    """Wherever a copy broke off, that is the one fault: what is missing may lie behind it."""
+    """An archive that is cut off at any place has one fault only, because missing files may lie behind the cut."""
     whole = pack({"serving.properties": text(LOCAL), **MODEL, "big": bytes(range(256)) * 40})
     path = tmp_path / "m.tar.gz"
     for length in (*range(2, len(whole), 7), len(whole) - 1):
@@ -339,7 +362,7 @@ def test_truncation_anywhere_is_noticed(tmp_path: Path) -> None:
 
 
 def test_tar_cut_off_inside_an_intact_gzip_is_noticed(tmp_path: Path) -> None:
-    """A broken tar that was compressed afterwards has a sound checksum, and is still named."""
+    """A truncated tar in an intact gzip file is a fault."""
     plain = gzip.decompress(pack({"a": b"1" * 600, "serving.properties": text(GOOD)}))
     path = tmp_path / "m.tar.gz"
     path.write_bytes(gzip.compress(plain[: 512 + 1024 + 100]))
@@ -349,7 +372,7 @@ def test_tar_cut_off_inside_an_intact_gzip_is_noticed(tmp_path: Path) -> None:
 
 
 def test_size_bomb_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small file that unpacks without end is refused, and its contents never lie in memory."""
+    """A small archive that unpacks without end is rejected with little memory."""
     monkeypatch.setattr(inventory, "PLAIN_BYTES", 4 * 1024 * 1024)
     path = tmp_path / "m.tar.gz"
     tarred(path, [entry("serving.properties", text(GOOD)), entry("zeros", b"\0" * 64 * 1024 * 1024)])
@@ -364,14 +387,14 @@ def test_size_bomb_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tar of countless entries ends the reading."""
+    """A tar with too many members is rejected."""
     monkeypatch.setattr(inventory, "MEMBERS", 10)
     path = tarred(tmp_path / "m.tar.gz", [entry(f"f{number}") for number in range(11)])
     assert "too-many-members" in {fault.code for fault in verify(path)}
 
 
 def test_huge_extended_header_is_not_read(tmp_path: Path) -> None:
-    """A header that claims gigabytes is refused before it is read."""
+    """A tar header that states gigabytes is rejected unread."""
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 2**33
     path = tmp_path / "m.tar.gz"
@@ -380,7 +403,7 @@ def test_huge_extended_header_is_not_read(tmp_path: Path) -> None:
 
 
 def test_negative_size_does_not_loop(tmp_path: Path) -> None:
-    """A size below zero, which sends tarfile in circles, is damage."""
+    """A member with a negative size is a fault."""
     good, bad = tarfile.TarInfo("a"), tarfile.TarInfo("b")
     bad.size = -2048
     data = good.tobuf(tarfile.GNU_FORMAT) + bad.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024
@@ -392,7 +415,7 @@ def test_negative_size_does_not_loop(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_damaged_tar_never_raises(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever bytes are changed inside the compression, verify returns faults, or none, but no traceback."""
+    """An archive with any changed bytes yields faults, or none, but never a traceback."""
     plain = bytearray(gzip.decompress(pack({"serving.properties": text(GOOD), "config.json": CONFIG})))
     for position in data.draw(st.lists(st.integers(0, 3000), max_size=8)):
         plain[position] = data.draw(st.integers(0, 255))
@@ -402,12 +425,12 @@ def test_damaged_tar_never_raises(tmp_path: Path, data: st.DataObject) -> None:
 
 
 def test_faults_are_plain_records() -> None:
-    """A fault can be printed as JSON, and is an error unless it says otherwise."""
+    """A fault can be printed as JSON, and is an error by default."""
     assert dataclasses.asdict(Fault("c", "m", "f")) == {"code": "c", "message": "m", "fix": "f", "severity": "error"}
 
 
 def test_archive_with_our_handler_has_no_fault(tmp_path: Path) -> None:
-    """What the catalog may say to the batching handler is known, every setting of it."""
+    """`cohost verify` knows every setting of the batching handler that the catalog allows."""
     own = {f"option.{name}": "1" for name in BatchedSettings.model_fields}
     properties = {
         "engine": "Python",

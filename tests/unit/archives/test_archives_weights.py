@@ -1,4 +1,4 @@
-"""Archives whose weights lie in the weights bucket: its name is put in, and nothing is published without them."""
+"""Archives with weights in the weights bucket: its name is inserted, and no archive is published without them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD, NEW = Revision("org/nli", "a" * 40), Revision("org/nli", "b" * 40)
 
 
 def models(revision: Revision) -> dict[str, dict[str, str]]:
-    """One model whose weights were pushed, and one that the container fetches from the Hub."""
+    """Return one model whose weights were pushed, and one that the container fetches from the Hub."""
     return {
         "nli": {"engine": "Python", "option.model_id": revision.location},
         "mini": {"engine": "Python", "option.model_id": "org/mini"},
@@ -35,7 +35,7 @@ def models(revision: Revision) -> dict[str, dict[str, str]]:
 
 
 def event(cloudformation: CloudFormation, kind: str, revision: Revision, **fields: Any) -> dict[str, Any]:
-    """An event with the weights bucket in its properties."""
+    """Return an event with the weights bucket in its properties."""
     made = cloudformation.event(kind, models(revision), **fields)
     for name in {"ResourceProperties", "OldResourceProperties"} & made.keys():
         made[name]["WeightsBucket"] = BUCKET
@@ -43,7 +43,7 @@ def event(cloudformation: CloudFormation, kind: str, revision: Revision, **field
 
 
 def push(s3: S3Client, *revisions: Revision) -> None:
-    """What an upload leaves when it is whole, as far as the function looks."""
+    """Write the manifests of complete uploads, which are all that the function looks at."""
     s3.create_bucket(Bucket=BUCKET)
     for revision in revisions:
         s3.put_object(Bucket=BUCKET, Key=revision.manifest, Body=b"{}")
@@ -59,7 +59,7 @@ def text_of(s3: S3Client, key: str) -> str:
 
 
 def test_archive_names_the_bucket(send: Send, cloudformation: CloudFormation, s3: S3Client) -> None:
-    """The container is told a whole s3:// address, and the model beside it its Hub id."""
+    """The archive has a complete s3:// address, and a model from the Hub keeps its id."""
     push(s3, OLD)
     uri = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"].removeprefix("s3://models/")
     assert f"option.model_id=s3://{BUCKET}/weights/org/nli/{'a' * 40}/\n" in text_of(s3, f"{uri}nli.tar.gz")
@@ -69,7 +69,7 @@ def test_archive_names_the_bucket(send: Send, cloudformation: CloudFormation, s3
 def test_nothing_is_published_without_the_weights(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """A deploy before the push, or after half of one, ends at once, says what to run, and leaves nothing."""
+    """A deploy before a complete push fails at once with the command to run, and writes nothing."""
     push(s3)
     s3.put_object(Bucket=BUCKET, Key=f"{OLD.prefix}config.json", Body=b"{}")
     answer = send(event(cloudformation, "Create", OLD))
@@ -82,7 +82,7 @@ def test_nothing_is_published_without_the_weights(
 def test_update_without_the_new_weights_leaves_the_old_generation(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """The endpoint goes on serving what it serves."""
+    """An update without the new weights fails, and the old generation stays."""
     push(s3, OLD)
     first = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"]
     before = keys()
@@ -94,7 +94,7 @@ def test_update_without_the_new_weights_leaves_the_old_generation(
 def test_new_revision_makes_a_new_generation(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """Other weights are another archive, hence another address."""
+    """A new revision of the weights changes the archive, and so its generation and address."""
     push(s3, OLD, NEW)
     first = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"]
     second = send(event(cloudformation, "Update", NEW, old=models(OLD), PhysicalResourceId=first))["PhysicalResourceId"]
@@ -103,7 +103,7 @@ def test_new_revision_makes_a_new_generation(
 
 
 def test_rollback_does_not_ask_for_the_weights_again(send: Send, cloudformation: CloudFormation, s3: S3Client) -> None:
-    """The old archives are there, so going back to them needs no bucket: a rollback must not fail."""
+    """A rollback to stored archives does not check the weights bucket."""
     push(s3, OLD, NEW)
     first = send(event(cloudformation, "Create", OLD))["PhysicalResourceId"]
     second = send(event(cloudformation, "Update", NEW, old=models(OLD), PhysicalResourceId=first))["PhysicalResourceId"]
@@ -113,14 +113,14 @@ def test_rollback_does_not_ask_for_the_weights_again(send: Send, cloudformation:
 
 
 def test_missing_bucket_name_is_refused(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
-    """No archive carries the place holder to a container."""
+    """An event without the name of the weights bucket is rejected, so no archive contains the placeholder."""
     answer = send(cloudformation.event("Create", models(OLD)))
     assert "WeightsBucket: is missing" in answer["Reason"]
     assert keys() == set()
 
 
 def test_keys_and_addresses_read_back() -> None:
-    """What is written of a revision is what is found of it, and keys of others are not taken for one."""
+    """A revision is read back from its properties, address and keys; keys of others are not taken for a revision."""
     assert revision_in({"option.model_id": OLD.location}) == OLD
     assert revision_at(OLD.uri(BUCKET), BUCKET) == OLD
     assert revision_of_key(f"{OLD.prefix}model.safetensors") == revision_of_key(OLD.manifest) == OLD
@@ -142,7 +142,7 @@ def test_properties_with_other_weights_stay() -> None:
 def test_bundle_is_not_published_without_the_weights(
     send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
 ) -> None:
-    """One archive of all models is held against the weights of each of them."""
+    """A bundle is rejected if the weights of one of its models are incomplete."""
     push(s3)
     made = event(cloudformation, "Create", OLD)
     made["ResourceProperties"]["Layout"] = "bundle"

@@ -1,4 +1,4 @@
-"""The catalog: what is accepted, and what a faulty file's owner is told."""
+"""The catalog: the accepted files, and the errors of faulty ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODEL = "  nli: {model_id: org/nli, task: text-classification}\n"
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write a catalog's text to a file and say where it is."""
+    """Write the text of a catalog to a file, and return its path."""
 
     def to_file(text: str) -> Path:
         path = tmp_path / "catalog.yaml"
@@ -49,7 +49,7 @@ def faults_of(path: Path) -> list[tuple[int, str, str]]:
 
 
 def only_fault(write: Write, *, endpoint: str = "", model: str = "", rest: str = "") -> CatalogError:
-    """The one fault of an otherwise right catalog with an addition to the endpoint, the model, or the file."""
+    """Return the only fault of a valid catalog with an addition to endpoint, model or file."""
     entry = f"  nli:\n    model_id: org/nli\n    task: text-classification\n{model}"
     with pytest.raises(CatalogError) as caught:
         load_catalog(write(f"{ENDPOINT}{endpoint}{rest}models:\n{entry}"))
@@ -58,7 +58,7 @@ def only_fault(write: Write, *, endpoint: str = "", model: str = "", rest: str =
 
 
 def test_smallest_catalog_has_the_documented_defaults(write: Write) -> None:
-    """What is left out is one worker a model, one instance, and a bucket that goes with the stack."""
+    """The defaults are one worker per model, one instance, and a bucket that is deleted with the stack."""
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}")).catalog
 
     assert catalog.endpoint.topology == "multi-model"
@@ -76,7 +76,7 @@ def test_catalog_knows_its_file(write: Write) -> None:
 
 
 def test_catalog_cannot_be_changed(write: Write) -> None:
-    """Nobody edits a catalog behind another's back."""
+    """A catalog object is frozen, so no part of the program can change it."""
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}")).catalog
 
     with pytest.raises(ValidationError, match="frozen"):
@@ -85,7 +85,7 @@ def test_catalog_cannot_be_changed(write: Write) -> None:
 
 @pytest.mark.parametrize("name", ["encoders", "offline"])
 def test_shipped_catalogs_are_right(name: str) -> None:
-    """The catalogs that come with the project load, hold the three encoders, and warn of nothing."""
+    """The project's catalogs load without a warning and have the three encoders."""
     catalog = load_catalog(_shipped(name)).catalog
 
     assert sorted(catalog.models) == ["mdeberta", "minilm", "xlmr-large"]
@@ -95,12 +95,12 @@ def test_shipped_catalogs_are_right(name: str) -> None:
 
 
 def test_product_catalog_pins_every_revision() -> None:
-    """A Hub branch that moves cannot change what is deployed."""
+    """The default catalog pins each model to a commit."""
     assert all(entry.revision for entry in load_catalog(_shipped("encoders")).catalog.models.values())
 
 
 def test_all_faults_come_together_in_the_order_of_the_file(write: Write) -> None:
-    """One run tells everything that is wrong, each with its line and field."""
+    """All faults of a catalog are reported in the order of the file, each with its line and field."""
     text = """\
 endpoint:
   name: lmi cohost
@@ -122,7 +122,7 @@ models:
 
 
 def test_faults_between_sections_come_with_those_of_the_yaml_and_of_names(write: Write) -> None:
-    """A rule between sections is one more line of the same error, with the line of the value to change."""
+    """A fault between sections is reported with the others, at the line of the value to change."""
     text = f"""\
 {ENDPOINT}scaling: {{min: 3, max: 2}}
 expires: 8h
@@ -140,7 +140,7 @@ models:
 
 
 def test_an_error_of_several_faults_has_each_with_its_place_and_way_out(write: Write) -> None:
-    """`--json` prints what the lines say, in parts."""
+    """`--json` has the parts of each fault: place, field, allowed values and fix."""
     path = write(f"{ENDPOINT}models:\n{MODEL}{MODEL}tags: 1\n")
     with refused("key-twice", "models.nli", kind=CatalogError) as caught:
         load_catalog(path)
@@ -155,7 +155,7 @@ def test_an_error_of_several_faults_has_each_with_its_place_and_way_out(write: W
 
 @pytest.mark.parametrize("name", ["faulty", "contradictory"])
 def test_texts_of_catalogs_full_of_faults_are_as_agreed(name: str) -> None:
-    """Every line is `file:line: field: problem; allowed: …; fix: …`; a change of words is a change of this file."""
+    """Each error is `file:line: field: problem; allowed: …; fix: …`, as in the golden file."""
     folder = Path(__file__).parents[2] / "data" / "catalogs"
     with pytest.raises(CatalogError) as caught:
         load_catalog(folder / f"{name}.yaml")
@@ -170,19 +170,19 @@ def test_unknown_key_names_the_nearest_known_one(write: Write) -> None:
 
 
 def test_unknown_key_without_a_near_one_lists_what_is_known(write: Write) -> None:
-    """A key from another world is refused with the whole list."""
+    """An unknown key without a near one is rejected with all known keys."""
     fault = only_fault(write, rest="zzz: 1\n")
     assert (fault.code, fault.allowed) == ("key-unknown", ", ".join(Catalog.model_fields))
 
 
 def test_revision_must_be_a_commit(write: Write) -> None:
-    """A branch or tag is no pin."""
+    """A branch or tag as revision is rejected."""
     fault = only_fault(write, model="    revision: main\n")
     assert (fault.code, fault.field) == ("value-not-allowed", "models.nli.revision")
 
 
 def test_revision_of_weights_in_s3_is_refused(write: Write) -> None:
-    """DJL ignores a revision beside s3://, so it must not look as if it did something."""
+    """A revision beside an s3:// model id is rejected, because DJL ignores it."""
     entry = f"{{model_id: 's3://weights/nli/', task: text-classification, revision: {'a' * 40}}}"
     with refused("settings-conflict", "models.nli"):
         load_catalog(write(f"{ENDPOINT}models:\n  nli: {entry}\n"))
@@ -190,13 +190,13 @@ def test_revision_of_weights_in_s3_is_refused(write: Write) -> None:
 
 @pytest.mark.parametrize("prefix", ["models", "/models/", "a//b/", "a/../b/", "models/é/"])
 def test_prefix_must_be_one_that_archives_can_lie_below(write: Write, prefix: str) -> None:
-    """SageMaker joins prefix and TargetModel as they stand, so a prefix without / would merge with a name."""
+    """A prefix without a final slash is rejected, because SageMaker appends TargetModel unchanged."""
     fault = only_fault(write, rest=f"storage: {{prefix: {prefix!r}}}\n")
     assert (fault.code, fault.field) == ("value-not-allowed", "storage.prefix")
 
 
 def test_no_models_at_all_is_refused(write: Write) -> None:
-    """An endpoint without models only costs."""
+    """A catalog without models is rejected."""
     assert faults_of(write(f"{ENDPOINT}models: {{}}\n")) == [(5, "value-empty", "models")]
 
 
@@ -211,7 +211,7 @@ def test_legal_name_reaches_the_server_as_a_name_of_its_own(write: Write, name: 
 
 @pytest.mark.parametrize("name", ["../x", "-nli", "nli-", "n li", "a/b", "ü", "n" * 64, "nli.v1", "nli_v1"])
 def test_model_name_must_suit_s3_sagemaker_and_djl(write: Write, name: str) -> None:
-    """A name goes into an S3 key, a TargetModel, a URL path and a construct id."""
+    """A model name must be valid in an S3 key, a TargetModel, a URL path and a construct id."""
     with refused("name-not-allowed", f"models.{name}"):
         load_catalog(write(f"{ENDPOINT}models:\n  {name!r}: {{model_id: org/nli, task: text-classification}}\n"))
 
@@ -226,7 +226,7 @@ def test_names_that_become_equal_are_refused(write: Write, first: str, second: s
 
 @pytest.mark.parametrize("second", ["a_b", "a.b", "a b"])
 def test_name_that_the_server_would_make_equal_is_refused(write: Write, second: str) -> None:
-    """`a-b` and `a_b` are one name to the server, which would not start with both (29)."""
+    """Two names such as `a-b` and `a_b` are rejected, because the server makes them equal (recorded: 29)."""
     entry = "{model_id: org/nli, task: text-classification}"
     faults = faults_of(write(f"{ENDPOINT}models:\n  a-b: {entry}\n  {second!r}: {entry}\n"))
 
@@ -234,7 +234,7 @@ def test_name_that_the_server_would_make_equal_is_refused(write: Write, second: 
 
 
 def test_duplicate_model_is_refused_with_both_lines(write: Write) -> None:
-    """YAML would silently keep the last of two."""
+    """A repeated model is rejected with both lines."""
     fault = only_fault(write, rest=f"models:\n{MODEL}")
     assert (fault.code, fault.line) == ("key-twice", 7)
     assert "line 5" in fault.problem
@@ -247,19 +247,22 @@ def test_duplicate_model_is_refused_with_both_lines(write: Write) -> None:
         ("{option.engine: Python}", "key-unknown"),
         ("{option.task: ner}", "key-not-allowed"),
         ("{option.rolling_batch: auto}", "key-not-allowed"),
+        ("{option.shared: 'true'}", "key-not-allowed"),
+        ("{option.engines_per_device: '2'}", "key-not-allowed"),
+        ("{gpu.reserved_memory_mb: '2'}", "key-not-allowed"),
         ("{option.env: 'a=b '}", "value-not-allowed"),
         ("{option.env: 'a=값'}", "value-not-allowed"),
         ('{option.env: "a\\nb"}', "value-not-allowed"),
     ],
 )
 def test_escape_hatch_refuses_what_would_not_do_as_meant(write: Write, properties: str, code: str) -> None:
-    """Misspelt, doubled, blank-ended and non-ASCII properties are told apart and refused, each at its key."""
+    """Misspelt, repeated, blank-ended and non-ASCII entries of `properties` are rejected at their keys."""
     fault = only_fault(write, model=f"    properties: {properties}\n")
     assert (fault.code, fault.field) == (code, f"models.nli.properties.{properties[1:].partition(':')[0]}")
 
 
 def test_all_faulty_properties_and_variables_are_reported_at_their_lines(write: Write) -> None:
-    """Entries of one mapping are checked one by one."""
+    """Each faulty property and environment variable is reported at its line."""
     entry = "{model_id: org/nli, task: text-classification, properties: {option.engine: x, engine: y}}"
     text = f"{ENDPOINT}  environment:\n    HF_TOKEN: x\n    1A: x\nmodels:\n  nli: {entry}\n"
     assert faults_of(write(text)) == [
@@ -271,7 +274,7 @@ def test_all_faulty_properties_and_variables_are_reported_at_their_lines(write: 
 
 
 def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> None:
-    """A key of a newer server can be set, and the user hears that nobody checked it."""
+    """An unknown key under `properties` gives a warning and is written."""
     entry = "  nli: {model_id: org/nli, task: text-classification, properties: {option.zz_future_switch: 'on'}}\n"
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{entry}")).catalog
 
@@ -295,23 +298,32 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
         ),
         ("    handler: batched\n    batched: {max_queued_sequences: 10}\n", "bounds-crossed", ".batched"),
         ("    handler: fast\n", "value-not-allowed", ".handler"),
+        ("    handler: shared\n    batched: {max_length: 128}\n", "settings-conflict", ""),
+        ("    handler: batched\n    shared: {max_length: 128}\n", "settings-conflict", ""),
+        ("    handler: shared\n    max_batch_delay: 8\n", "settings-conflict", ""),
+        ("    handler: shared\n    dtype: tf32\n", "settings-conflict", ""),
+        ("    handler: shared\n    trust_remote_code: true\n", "settings-conflict", ""),
+        ("    handler: shared\n    tensor_parallel_degree: 2\n", "settings-conflict", ""),
+        ("    handler: shared\n    shared: {threads: 2}\n", "settings-conflict", ".shared"),
+        ("    handler: shared\n    shared: {share: 0}\n", "value-not-allowed", ".shared.share"),
+        ("    handler: shared\n    shared: {max_queued_sequences: 10}\n", "bounds-crossed", ".shared"),
     ],
 )
 def test_setting_of_another_handler_is_refused(write: Write, settings: str, code: str, field: str) -> None:
-    """Nothing in an entry is a setting that its handler does not read."""
+    """An entry is rejected if it has a setting that its handler does not read."""
     fault = only_fault(write, model=settings)
     assert (fault.code, fault.field) == (code, f"models.nli{field}")
 
 
 @pytest.mark.parametrize("value", ["4", "1000001", "none"])
 def test_handlers_limits_hold_and_a_union_typed_setting_is_one_fault(write: Write, value: str) -> None:
-    """A value that is neither a number in range nor `auto` is reported once."""
+    """A value that is neither in range nor `auto` is reported once."""
     fault = only_fault(write, model=f"    handler: batched\n    batched: {{max_length: {value}}}\n")
     assert (fault.code, fault.field) == ("value-not-allowed", "models.nli.batched.max_length")
 
 
 def test_worker_bounds_must_be_in_order(write: Write) -> None:
-    """DJL Serving ends with an error at the first call otherwise."""
+    """A minimum of workers above the maximum is rejected, because DJL Serving would fail at the first call."""
     fault = only_fault(write, model="    gpu: {minWorkers: 2, maxWorkers: 1}\n")
     assert (fault.code, fault.field) == ("bounds-crossed", "models.nli.gpu")
 
@@ -327,12 +339,59 @@ def test_worker_bounds_must_be_in_order(write: Write) -> None:
 def test_a_batched_model_has_no_worker_that_the_server_could_end(
     write: Write, setting: str, code: str, field: str
 ) -> None:
-    """The server leaks the process of an asynchronous worker that it ends; a stock model may have such workers."""
+    """A batched model must have equal minWorkers and maxWorkers, because the server leaks ended processes."""
     fault = only_fault(write, model=f"    handler: batched\n    {setting}\n")
 
     assert (fault.line, fault.code, fault.field) == (10, code, f"models.nli.{field}")
     stock = f"  nli:\n    model_id: org/nli\n    task: text-classification\n    {setting}\n"
     assert load_catalog(write(f"{ENDPOINT}models:\n{stock}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "field"),
+    [
+        ("gpu: {minWorkers: 2, maxWorkers: 2}", "workers-of-shared", "gpu.maxWorkers"),
+        ("gpu: {maxWorkers: 3}", "workers-of-shared", "gpu.maxWorkers"),
+        ("cpu: {minWorkers: 2, maxWorkers: 2}", "workers-of-shared", "cpu.maxWorkers"),
+        ("max_idle_time: 60", "setting-unused", "max_idle_time"),
+    ],
+)
+def test_a_shared_model_has_one_worker_per_device(write: Write, setting: str, code: str, field: str) -> None:
+    """A second proxy process would hand on to the same engine process; the bounds of one worker may be stated."""
+    fault = only_fault(write, model=f"    handler: shared\n    {setting}\n")
+
+    assert (fault.line, fault.code, fault.field) == (10, code, f"models.nli.{field}")
+    one = "  nli: {model_id: org/nli, task: text-classification, handler: shared, cpu: {minWorkers: 1, maxWorkers: 1}}"
+    assert load_catalog(write(f"{ENDPOINT}models:\n{one}\n")).catalog.models["nli"].handler == "shared"
+
+
+def test_engines_per_device_needs_a_shared_model(write: Write) -> None:
+    """Nothing else would read the setting."""
+    fault = only_fault(write, endpoint="  engines_per_device: 2\n", model="    handler: batched\n")
+    assert (fault.code, fault.field) == ("setting-unused", "endpoint.engines_per_device")
+
+
+def test_metrics_of_each_model_need_a_handler_that_counts(write: Write) -> None:
+    """The server's own handler logs nothing that a metric could be made of."""
+    fault = only_fault(write, rest="monitoring: {model_metrics: true}\n")
+    assert (fault.code, fault.field) == ("setting-unused", "monitoring.model_metrics")
+
+
+def test_shared_models_have_the_same_packages(write: Write) -> None:
+    """One process imports them once for all models; a batched model beside may have others."""
+    entries = [
+        f"  {name}: {{model_id: org/{name}, task: text-classification, handler: {handler}, packages: [{packages}]}}\n"
+        for name, handler, packages in (
+            ("first", "shared", "a==1, b==2"),
+            ("alike", "shared", "b==2, a==1"),
+            ("own", "batched", "c==3"),
+            ("other", "shared", "a==1"),
+        )
+    ]
+    assert faults_of(write(f"{ENDPOINT}models:\n{''.join(entries)}")) == [
+        (9, "shared-packages-differ", "models.other.packages")
+    ]
+    assert load_catalog(write(f"{ENDPOINT}models:\n{''.join(entries[:3])}"))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +407,7 @@ def test_a_batched_model_has_no_worker_that_the_server_could_end(
     ids=["token", "key", "value", "all-values", "name", "number"],
 )
 def test_environment_keeps_sagemakers_limits_and_no_secrets(write: Write, environment: str, code: str) -> None:
-    """Whoever may describe the model can read the environment."""
+    """The environment rejects secrets, because every principal that may describe the SageMaker model can read it."""
     fault = only_fault(write, endpoint=f"  environment: {environment}\n")
     assert fault.code == code
     assert fault.field.startswith("endpoint.environment")
@@ -362,7 +421,7 @@ def test_instance_count_must_be_a_whole_number_from_one(write: Write, count: str
 
 
 def test_topology_that_is_not_there_is_refused(write: Write) -> None:
-    """A topology is one that this version builds."""
+    """An unknown topology is rejected."""
     fault = only_fault(write, endpoint="  topology: serverless\n")
     assert (fault.code, fault.field) == ("value-not-allowed", "endpoint.topology")
 
@@ -378,7 +437,7 @@ def test_topology_that_is_not_there_is_refused(write: Write) -> None:
     ],
 )
 def test_tags_keep_the_services_rules(write: Write, tags: str, code: str) -> None:
-    """A tag that one service refuses would fail the deploy half-way."""
+    """A tag that one AWS service would reject is rejected before the deploy."""
     assert only_fault(write, rest=f"tags: {tags}\n").code == code
 
 
@@ -394,19 +453,19 @@ def test_tags_keep_the_services_rules(write: Write, tags: str, code: str) -> Non
     ],
 )
 def test_text_that_is_no_catalog_is_refused(write: Write, text: str, code: str, field: str) -> None:
-    """Broken YAML and other documents end in one clear line, not in a traceback."""
+    """Invalid YAML and other documents give one clear line and no traceback."""
     assert (1, code, field) in [(1, *fault[1:]) for fault in faults_of(write(text))]
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A wrong path is the error's field."""
+    """The error of a missing catalog file has its path as the field."""
     path = tmp_path / "nowhere.yaml"
     with refused("catalog-unreadable", str(path), kind=CatalogError):
         load_catalog(path)
 
 
 def test_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
-    """Another encoding is named with the place."""
+    """A catalog in another encoding than UTF-8 is rejected with the place of the first wrong byte."""
     path = tmp_path / "catalog.yaml"
     path.write_bytes(b"endpoint: \xff")
 
@@ -416,7 +475,7 @@ def test_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
 
 
 def test_three_hundred_models_are_read(write: Write) -> None:
-    """A catalog has no limit of its own; what one deploy can carry is checked where it is deployed."""
+    """A catalog may have three hundred models; the limit of one deploy is checked at synth."""
     entries = "".join(f"  model-{n}x: {{model_id: org/m{n}, task: text-classification}}\n" for n in range(300))
 
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{entries}")).catalog

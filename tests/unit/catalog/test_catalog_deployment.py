@@ -1,4 +1,4 @@
-"""What the catalog takes as deployment guardrails, and what does not go together."""
+"""The deployment guardrails that a catalog allows, and combinations of settings that it rejects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def loaded(folder: Path, deployment: str, *, instances: int = 2, rest: str = "monitoring: {}\n") -> Guardrails | None:
-    """`deployment` of a catalog file that states it so."""
+    """Return `deployment` of a catalog file with this text."""
     path = folder / "catalog.yaml"
     path.write_text(
         f"endpoint: {{name: e, instance_type: ml.g5.xlarge, initial_instance_count: {instances}, "
@@ -28,14 +28,14 @@ def loaded(folder: Path, deployment: str, *, instances: int = 2, rest: str = "mo
 
 
 def test_default_moves_all_calls_and_keeps_the_old_instances_for_five_minutes(tmp_path: Path) -> None:
-    """An empty section is the strategy that works with one instance, under the stack's own alarms."""
+    """An empty section moves all calls at once under the alarms of the stack, and keeps old instances for 5 min."""
     found = loaded(tmp_path, "{}", instances=1)
     assert found == Guardrails(strategy="all-at-once", termination_wait_in_seconds=300, rollback_alarms=True)
 
 
 @pytest.mark.parametrize(("size", "expected"), [("1", ("INSTANCE_COUNT", 1)), ("25%", ("CAPACITY_PERCENT", 25))])
 def test_size_is_a_number_of_instances_or_a_share(tmp_path: Path, size: str, expected: tuple[str, int]) -> None:
-    """Both are SageMaker's CapacitySize."""
+    """A step's size may be a number of instances or a percentage, as SageMaker's CapacitySize."""
     found = loaded(tmp_path, f"{{strategy: canary, canary_size: {size}}}")
     assert found is not None
     assert found.size is not None
@@ -68,20 +68,20 @@ def test_size_is_a_number_of_instances_or_a_share(tmp_path: Path, size: str, exp
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, deployment: str, code: str, field: str) -> None:
-    """Each fault names the key."""
+    """Guardrail settings that do not fit together are rejected with the name of the key."""
     with refused(code, f"deployment{field}", kind=CatalogError):
         loaded(tmp_path, deployment)
 
 
 def test_one_instance_cannot_be_moved_in_parts(tmp_path: Path) -> None:
-    """SageMaker takes at most half of the instances; the fix is the strategy that works."""
+    """Steps with one instance are rejected, because SageMaker moves at most half of the instances per step."""
     with refused("instances-too-few", "deployment.strategy") as caught:
         loaded(tmp_path, "{strategy: canary, canary_size: 1}", instances=1)
     assert "all-at-once" in caught.value.fix
 
 
 def test_alarms_of_its_own_need_one_that_is_on(tmp_path: Path) -> None:
-    """Without `monitoring` there are none of the alarms that a bad model sets off within minutes."""
+    """Guardrails with the alarms of the stack are rejected if `monitoring` is off, because then there are none."""
     with refused("alarm-missing", "deployment.rollback_alarms"):
         loaded(tmp_path, "{}", rest="")
     assert loaded(tmp_path, "{rollback_alarms: [errors-of-the-frontend]}", rest="") is not None
@@ -89,7 +89,7 @@ def test_alarms_of_its_own_need_one_that_is_on(tmp_path: Path) -> None:
 
 
 def test_components_are_updated_otherwise(tmp_path: Path) -> None:
-    """The endpoint of topology scale-to-zero is not what an update of the models changes."""
+    """Guardrails with scale-to-zero are rejected, because an update changes the component, not the endpoint."""
     path = tmp_path / "catalog.yaml"
     path.write_text(
         "endpoint: {name: e, instance_type: ml.g5.xlarge, topology: scale-to-zero, "

@@ -1,4 +1,4 @@
-"""The comparison designs in the catalog: their defaults, and what is refused."""
+"""The comparison designs in the catalog: defaults and rejected settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ models:
 
 
 def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
-    """Only what the catalog asks for is built; a design that is named with nothing has its defaults."""
+    """Only designs that the catalog names are built; a design without settings has its defaults."""
     file = tmp_path / "catalog.yaml"
     file.write_text(BASE)
     assert load_catalog(file).catalog.designs is None
@@ -47,7 +47,7 @@ def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_faults_name_their_place(tmp_path: Path, designs: str, code: str, field: str) -> None:
-    """What no design reads, or no model is called, is refused where it stands."""
+    """The error of an unknown key, an unknown model or a wrong value under `designs` names its field."""
     file = tmp_path / "catalog.yaml"
     file.write_text(f"{BASE}designs:\n  {designs}\n")
     with refused(code, f"designs.{field}", kind=CatalogError):

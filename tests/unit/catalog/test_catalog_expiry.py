@@ -1,4 +1,4 @@
-"""What the catalog, and `cohost expire`, take as an end."""
+"""The values that the catalog and `cohost expire` accept as an expiry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ models: {m: {model_id: org/m, task: text-classification}}
 
 
 def loaded(folder: Path, expires: str, *, endpoint: str = "", rest: str = "") -> str | None:
-    """`expires` of a catalog file that states it so."""
+    """Return `expires` of a catalog file with this text."""
     path = folder / "catalog.yaml"
     path.write_text(CATALOG.replace("EXPIRES", expires).replace("REST", endpoint) + rest)
     return load_catalog(path).catalog.expires
@@ -42,14 +42,14 @@ def loaded(folder: Path, expires: str, *, endpoint: str = "", rest: str = "") ->
     ],
 )
 def test_end_is_a_moment_in_utc(tmp_path: Path, text: str, end: str) -> None:
-    """Lengths count from the start given; a day ends when it is over; YAML's own dates are read as they are written."""
+    """A duration counts from the given start, a day ends when it is over, and YAML dates are read as written."""
     stated = loaded(tmp_path, text)
     assert stated is not None
     assert read_expiry(stated).moment(NOON).isoformat() == end
 
 
 def test_moment_that_yaml_reads_itself_keeps_its_zone(tmp_path: Path) -> None:
-    """With seconds, YAML makes a date of it before we see it."""
+    """A moment with seconds, which YAML parses as a date, keeps its time zone."""
     stated = loaded(tmp_path, "2026-12-31T18:00:00+09:00")
     assert stated is not None
     assert read_expiry(stated).at == dt.datetime(2026, 12, 31, 9, 0, tzinfo=dt.UTC)
@@ -63,13 +63,13 @@ def test_moment_that_yaml_reads_itself_keeps_its_zone(tmp_path: Path) -> None:
     ],
 )
 def test_what_says_no_end_is_refused(tmp_path: Path, text: str, code: str) -> None:
-    """A text that cannot be read, a length out of range, and a moment without its zone."""
+    """Unreadable text, a duration out of range, and a moment without a time zone are rejected."""
     with refused(code, "expires", kind=CatalogError):
         loaded(tmp_path, text)
 
 
 def test_past_is_of_moments_alone() -> None:
-    """A length of time is never past, a moment is from then on."""
+    """Only a moment can be past, and not a duration."""
     assert not is_past("15m", NOON)
     assert not is_past("2026-12-01", NOON)
     assert is_past("2026-11-30", NOON)
@@ -77,7 +77,7 @@ def test_past_is_of_moments_alone() -> None:
 
 
 def test_copies_at_zero_must_leave_no_instance(tmp_path: Path) -> None:
-    """With a least number of copies the instances would bill on after the end."""
+    """An expiry that sets copies to zero is rejected with a minimum above 0, because instances would bill on."""
     topology = ", topology: scale-to-zero"
     assert loaded(tmp_path, "8h", endpoint=topology) == "8h"
     with refused("settings-conflict", "expires"):

@@ -1,4 +1,4 @@
-"""The catalog's scaling: defaults of each topology, and what does not go together."""
+"""The section `scaling`: defaults of each topology, and settings that do not fit together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZERO: dict[str, Any] = {"topology": "scale-to-zero"}
 
 
 def content(endpoint: dict[str, Any] | None = None, scaling: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A right catalog's data with additions to the endpoint and a scaling section."""
+    """Return valid catalog data with additions to the endpoint and a scaling section."""
     base = {"name": "nli", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
     data: dict[str, Any] = {"endpoint": base | (endpoint or {})}
     if scaling is not None:
@@ -29,7 +29,7 @@ def content(endpoint: dict[str, Any] | None = None, scaling: dict[str, Any] | No
 
 
 def faults_of(path: Path, endpoint: dict[str, Any], scaling: dict[str, Any] | None) -> list[tuple[int, str, str]]:
-    """The line, code and field of each fault of a catalog file with these settings."""
+    """Return line, code and field of each fault of a catalog file with these settings."""
     path.write_text(yaml.safe_dump(content(endpoint, scaling), sort_keys=False), encoding="utf-8")
     with pytest.raises(CatalogError) as caught:
         load_catalog(path)
@@ -37,7 +37,7 @@ def faults_of(path: Path, endpoint: dict[str, Any], scaling: dict[str, Any] | No
 
 
 def test_scale_to_zero_needs_no_scaling_section() -> None:
-    """The topology's name says what it does: nothing while nobody calls, one copy when somebody does."""
+    """A scale-to-zero catalog without `scaling` has 0 to 1 copies."""
     scaling = Catalog.model_validate(content(ZERO)).scaling
 
     assert scaling is not None
@@ -47,7 +47,7 @@ def test_scale_to_zero_needs_no_scaling_section() -> None:
 
 
 def test_scale_to_zero_fills_in_the_bound_that_is_left_out() -> None:
-    """Whoever states max alone still scales to zero."""
+    """A scale-to-zero catalog that sets only `max` has a minimum of 0."""
     scaling = Catalog.model_validate(content(ZERO, {"max": 3})).scaling
 
     assert scaling is not None
@@ -56,7 +56,7 @@ def test_scale_to_zero_fills_in_the_bound_that_is_left_out() -> None:
 
 @pytest.mark.parametrize("topology", [{}, {"topology": "multi-model"}])
 def test_multi_model_tracks_calls_a_minute(topology: dict[str, Any]) -> None:
-    """The metric that AWS recommends there stands in where the catalog states none; what it states is kept."""
+    """A multi-model endpoint tracks invocations by default, as AWS recommends; a stated metric is kept."""
     scaling = Catalog.model_validate(content(topology, {"min": 1, "max": 2})).scaling
     stated = Catalog.model_validate(
         content(topology, {"min": 1, "max": 2, "metric": "concurrency", "target": 8})
@@ -69,18 +69,18 @@ def test_multi_model_tracks_calls_a_minute(topology: dict[str, Any]) -> None:
 
 
 def test_multi_model_does_not_scale_unless_asked() -> None:
-    """Without a scaling section the number of instances is the one that the catalog states."""
+    """A multi-model catalog without `scaling` has the stated number of instances."""
     assert Catalog.model_validate(content()).scaling is None
 
 
 def test_catalog_made_in_memory_is_held_to_the_same_rules() -> None:
-    """No path around the file leads to settings that the service refuses."""
+    """A catalog that was built in memory is checked by the same rules as a file."""
     with refused("zero-not-allowed", "scaling.min", kind=CatalogError):
         check_catalog(Catalog.model_validate(content(scaling={"min": 0, "max": 1})))
 
 
 def test_bounds_count_the_schedule_in() -> None:
-    """What instances must be there for is the widest that any entry of the schedule asks for."""
+    """The lowest and highest capacity include the bounds of every entry of the schedule."""
     entries = [
         {"name": "day", "cron": "cron(0 8 ? * MON-FRI *)", "timezone": "Asia/Seoul", "min": 2, "max": 6},
         {"name": "night", "cron": "cron(0 20 ? * * *)", "min": 0},
@@ -99,7 +99,7 @@ def test_bounds_count_the_schedule_in() -> None:
     [({"max": 1}, True), ({"max": 1, "idle_minutes": 60}, False), ({"max": 2, "idle_minutes": 5}, True)],
 )
 def test_tracking_leaves_the_last_copy_to_the_idle_time(*, scaling: dict[str, Any], expected: bool) -> None:
-    """An idle time of an hour with one copy is an hour, not target tracking's quarter of one."""
+    """With one copy only `idle_minutes` ends it, because target tracking does not scale in then."""
     read = Catalog.model_validate(content(ZERO, scaling)).scaling
 
     assert read is not None
@@ -198,7 +198,7 @@ def test_settings_that_cannot_work_are_refused_where_they_stand(case: str, tmp_p
 
 
 def test_faults_of_several_values_have_lines_of_their_own(tmp_path: Path) -> None:
-    """All faults come together, each at the line of the value to change."""
+    """The faults of several values are reported together, each at the line of its value."""
     faults = faults_of(tmp_path / "catalog.yaml", {"copy_count": 3}, {"min": 0, "max": 2, "idle_minutes": 5})
 
     assert faults == [

@@ -1,4 +1,4 @@
-"""Packages of a model: pinned, or wheels that travel in the archive and are installed from there without a network."""
+"""Packages of a model: pinned requirements, or wheels that are installed from the archive without a network."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ models:
 
 
 def write_wheel(folder: Path, name: str = "tiny_kernel-1.2-py3-none-any.whl", code: str = "ANSWER = 42\n") -> Path:
-    """A wheel of one module, as small as pip takes it."""
+    """Write a minimal wheel of one module."""
     package, version = name.split("-")[:2]
     files = {
         f"{package}.py": code,
@@ -60,7 +60,7 @@ def write_wheel(folder: Path, name: str = "tiny_kernel-1.2-py3-none-any.whl", co
 
 
 def entry(*packages: str) -> ModelEntry:
-    """A model with these packages; wheels by their whole path."""
+    """Return a model with these packages, and wheels by their full path."""
     given = {"model_id": "org/nli", "task": "text-classification", "handler": "batched", "packages": list(packages)}
     return ModelEntry.model_validate(given)
 
@@ -90,13 +90,13 @@ def load(tmp_path: Path, packages: str) -> None:
 def test_what_would_not_give_the_same_container_is_refused(
     tmp_path: Path, packages: str, code: str, field: str
 ) -> None:
-    """Only one version, and no way to say anything else to pip."""
+    """A requirement is rejected unless it has one exact version and no other options of pip."""
     with refused(code, f"models.nli.packages{field}", kind=CatalogError):
         load(tmp_path, packages)
 
 
 def test_files_that_are_no_wheels_or_too_large_are_refused(tmp_path: Path) -> None:
-    """Before anything is deployed, by name and size."""
+    """A file that is no wheel or is too large is rejected by name and size before a deploy."""
     (tmp_path / "text-1.0-py3-none-any.whl").write_text("no zip")
     with refused("wheel-invalid", "models.nli.packages.0"):
         load(tmp_path, "text-1.0-py3-none-any.whl")
@@ -108,7 +108,7 @@ def test_files_that_are_no_wheels_or_too_large_are_refused(tmp_path: Path) -> No
 
 
 def test_wheels_are_found_from_the_catalogs_folder(tmp_path: Path) -> None:
-    """Wherever the command is run."""
+    """Paths of wheels are relative to the catalog's folder, whatever the working folder is."""
     wheel = write_wheel(tmp_path / "wheels")
     path = tmp_path / "catalog.yaml"
     path.write_text(CATALOG.format(packages="wheels/tiny_kernel-1.2-py3-none-any.whl, Einops==0.8.1"))
@@ -118,7 +118,7 @@ def test_wheels_are_found_from_the_catalogs_folder(tmp_path: Path) -> None:
 
 
 def test_requirements_name_packages_behind_the_images_own(tmp_path: Path) -> None:
-    """Wheels alone keep pip off the network; an entry replaces what the image would get of the same package."""
+    """Only wheels give `--no-index`, and a package of the catalog replaces that of the image."""
     wheel = str(write_wheel(tmp_path))
     assert requirements_for(entry(), LMI) == ()
     assert requirements_for(entry("einops==0.8.1"), LMI) == ("einops==0.8.1",)
@@ -134,7 +134,7 @@ def test_requirements_name_packages_behind_the_images_own(tmp_path: Path) -> Non
 
 
 def test_one_server_has_one_version_of_a_package(tmp_path: Path) -> None:
-    """All models share a Python; the message names the other model. Files of one name must be one file."""
+    """Two models with different versions of a package are rejected, because all models share one Python."""
     (fault,) = package_faults({"a": ["einops==0.8.1"], "b": ["einops==0.8.1"], "c": ["einops==0.8.0"]})
     assert (fault.code, fault.field) == ("package-versions-differ", "models.c.packages")
     assert "'a'" in fault.problem
@@ -146,7 +146,7 @@ def test_one_server_has_one_version_of_a_package(tmp_path: Path) -> None:
     ("topology", "allowed"), [("multi-model", True), ("scale-to-zero", False)], ids=["multi-model", "scale-to-zero"]
 )
 def test_one_archive_of_all_models_holds_a_copy_for_each(topology: str, allowed: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """The function that publishes packs that archive in memory, so there the copies count and not the files."""
+    """With scale-to-zero the size limit counts a wheel once per model, because one archive has all copies."""
     wheel = write_wheel(tmp_path)
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("kernel.so", bytes(16 * 1024 * 1024))
@@ -162,7 +162,7 @@ def test_one_archive_of_all_models_holds_a_copy_for_each(topology: str, allowed:
 
 
 def test_same_wheel_same_archive(tmp_path: Path) -> None:
-    """The archive's content follows from the wheel's: another file under the same name is another generation."""
+    """A wheel of the same name with other content makes another generation."""
     wheel = write_wheel(tmp_path)
     first = files_of(entry(str(wheel)), LMI)
     again = files_of(entry(str(write_wheel(tmp_path / "elsewhere"))), LMI)
@@ -173,7 +173,7 @@ def test_same_wheel_same_archive(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_pip_installs_from_the_unpacked_archive_without_a_network(tmp_path: Path) -> None:
-    """As the server calls it: `pip install -r` with the file's whole path, from another folder."""
+    """The server's call, `pip install -r` with the full path from another folder, finds the wheels."""
     archive = tmp_path / "model.tar.gz"
     archive.write_bytes(pack(files_of(entry(str(write_wheel(tmp_path / "wheels"))), LMI)))
     with tarfile.open(archive) as tar:
@@ -196,7 +196,7 @@ def test_pip_installs_from_the_unpacked_archive_without_a_network(tmp_path: Path
 def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it writes is what the catalog's own archive holds; another content under the name is refused."""
+    """The function packs the same wheel as the catalog, and rejects a wheel with another content."""
     wheel = write_wheel(tmp_path)
     monkeypatch.setattr(handlers, "FOLDER", tmp_path)
     properties = {
@@ -216,7 +216,7 @@ def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
 
 
 def test_models_with_the_same_wheel_share_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The publishing function has little memory, so a wheel is held once, however many models name it."""
+    """The function keeps the bytes of a wheel in memory once, however many models use it."""
     wheel = write_wheel(tmp_path)
     monkeypatch.setattr(handlers, "FOLDER", tmp_path)
     names, reference = ("a", "b"), wheel_reference(wheel.name, wheel.read_bytes())

@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from cohost.archives.archive import bundle_files
-from cohost.archives.handlers import handler_files
+from cohost.archives.handlers import handler_files, handler_version
 from cohost.archives.known_keys import BATCHED_KEYS, KNOWN_KEYS
-from cohost.archives.properties import dumps
-from cohost.catalog.models import BatchedSettings, ModelEntry
-from cohost.catalog.serving import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
+from cohost.archives.properties import dumps, loads
+from cohost.catalog.models import BatchedSettings, Catalog, ModelEntry, SharedSettings
+from cohost.catalog.serving import (
+    CPU_FULL_REQUIREMENTS,
+    archives_of,
+    code_of,
+    files_of,
+    properties_of,
+    requirements_for,
+)
 from cohost.catalog_file import load_catalog
 from cohost.handler.cohost_options import read_options
 from cohost.hardware.images import parse_image
@@ -22,7 +30,7 @@ CPU_FULL = parse_image("djl-inference:0.36.0-cpu-full")
 
 
 def entry(**settings: object) -> ModelEntry:
-    """An entry with the least that it needs, and these settings."""
+    """Return a minimal entry with these settings."""
     return ModelEntry.model_validate({"model_id": "org/nli", "task": "text-classification", **settings})
 
 
@@ -44,7 +52,7 @@ def test_mdeberta_is_written_as_agreed() -> None:
 
 
 def test_every_setting_reaches_the_file() -> None:
-    """No field of an entry is one that nobody reads."""
+    """Each field of an entry has an effect on serving.properties."""
     everything = entry(
         required_memory_mb=1,
         reserved_memory_mb=2,
@@ -84,18 +92,18 @@ def test_every_setting_reaches_the_file() -> None:
 
 
 def test_written_keys_and_values_are_ones_the_server_knows() -> None:
-    """What the catalog allows is what the server accepts."""
+    """Each key and value that the catalog writes into serving.properties is one that the server accepts."""
     for key, value in properties_of(entry(dtype="bf16", batch_size=1024, max_batch_delay=0)).items():
         assert KNOWN_KEYS[key].accepts(value), (key, value)
 
 
 def test_lmi_image_needs_no_requirements() -> None:
-    """The lmi image brings transformers and torch; installing them again would cost minutes at each load."""
+    """An archive for the lmi image has no requirements, because the image has transformers and torch."""
     assert list(files_of(entry(), LMI)) == ["serving.properties"]
 
 
 def test_cpu_full_image_gets_requirements() -> None:
-    """The cpu-full image has no Python packages, so the archive asks for them, each pinned."""
+    """An archive for the cpu-full image has pinned requirements, because the image has no Python packages."""
     lines = files_of(entry(), CPU_FULL)["requirements.txt"].decode().splitlines()
 
     assert [line.split("==")[0] for line in lines] == [
@@ -109,7 +117,7 @@ def test_cpu_full_image_gets_requirements() -> None:
 
 
 def test_batched_handler_travels_with_its_model() -> None:
-    """The archive holds the handler's code, asks the server for it, and carries its settings."""
+    """An archive of a batched model has the handler's code, its entry point and its settings."""
     batched = entry(handler="batched", batched={"max_length": 256, "packing": False, "max_batch_tokens": "auto"})
 
     files = files_of(batched, LMI)
@@ -126,7 +134,7 @@ def test_batched_handler_travels_with_its_model() -> None:
 
 
 def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None:
-    """The server makes good ten deaths, unless the catalog says another number, and has no worker to end."""
+    """A batched model has a retry_threshold of ten, or as stated, and a fixed number of workers."""
     properties = properties_of(entry(handler="batched", gpu={"minWorkers": 2, "maxWorkers": 2}))
 
     assert {key: value for key, value in properties.items() if "Workers" in key} == {
@@ -141,8 +149,54 @@ def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None
     assert "retry_threshold" not in properties_of(entry())
 
 
+def test_a_shared_models_archive_is_a_batched_ones_and_says_that_it_is_shared() -> None:
+    """The same code and version; the line that differs lets the proxy process find the engine process of all."""
+    settings = {"max_length": 256, "pooling": "mean"}
+    batched, shared = (entry(handler=name, **{name: settings}) for name in ("batched", "shared"))
+
+    assert handler_version("shared") == handler_version("batched")
+    assert code_of(shared) == code_of(batched)
+    assert properties_of(shared).items() - properties_of(batched).items() == {("option.shared", "true")}
+    assert properties_of(batched).items() <= properties_of(shared).items()
+    assert requirements_for(shared, CPU_FULL) == requirements_for(batched, CPU_FULL)
+
+
+def test_share_and_engines_are_written_where_the_catalog_states_them() -> None:
+    """The defaults are the handler's; engines_per_device is the endpoint's, and reaches shared models only."""
+    given = {
+        "endpoint": {"name": "e", "instance_type": "ml.g5.xlarge", "image": f"{LMI.repository}:{LMI.tag}"},
+        "models": {
+            "own": {"model_id": "org/a", "task": "feature-extraction", "handler": "batched"},
+            "one": {"model_id": "org/b", "task": "feature-extraction", "handler": "shared", "shared": {"share": 3}},
+        },
+    }
+    keys = ("option.share", "option.engines_per_device")
+
+    def lines(endpoint: dict[str, Any]) -> dict[str, dict[str, str]]:
+        catalog = Catalog.model_validate(given | {"endpoint": given["endpoint"] | endpoint})
+        files = {name: files["serving.properties"].decode() for name, files in archives_of(catalog, catalog.models)}
+        return {name: {key: v for key, v in loads(text).items() if key in keys} for name, text in files.items()}
+
+    assert lines({}) == {"own": {}, "one": {"option.share": "3"}}
+    names = dict(archives_of(catalog := Catalog.model_validate(given), catalog.models))
+    assert {loads(files["serving.properties"].decode())["option.catalog_name"] for files in names.values()} == {*names}
+    assert lines({"engines_per_device": 2}) == {
+        "own": {},
+        "one": {"option.share": "3", "option.engines_per_device": "2"},
+    }
+
+
+def test_shared_settings_are_read_as_the_catalog_states_them() -> None:
+    """The threads of a CPU are a setting of the engine process, so a shared model has none; it has a share."""
+    assert set(SharedSettings.model_fields) ^ set(BatchedSettings.model_fields) == {"threads", "share"}
+    shared = properties_of(entry(handler="shared", shared={"share": 100, "max_length": 8}))
+    read = read_options({key.removeprefix("option."): value for key, value in shared.items()})
+
+    assert (read.shared, read.share, read.max_length, read.engines_per_device) == (True, 100, 8, 1)
+
+
 def test_batched_settings_are_the_ones_the_handler_reads() -> None:
-    """A setting has one name and one range, in the catalog, in the handler, and in the check of an archive."""
+    """Each batched setting has the same name and range in catalog, handler and archive check."""
     everything = {
         "max_length": 8,
         "truncation": False,
@@ -166,8 +220,9 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
         "log_interval_s": 86_400,
     }
     assert set(everything) == set(BatchedSettings.model_fields)
-    # The device is the server's choice, so the catalog has no key for it.
-    assert {f"option.{name}" for name in everything} == BATCHED_KEYS - {"option.device"}
+    # The device is the server's choice, so the catalog has no key for it; the others are those of shared models.
+    others = {f"option.{name}" for name in ("device", "catalog_name", "shared", "share", "engines_per_device")}
+    assert {f"option.{name}" for name in everything} == BATCHED_KEYS - others
 
     properties = properties_of(entry(handler="batched", dtype="auto", batched=everything))
     read = read_options({key.removeprefix("option."): value for key, value in properties.items()})
@@ -177,7 +232,7 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
 
 
 def test_requirements_agree_with_the_lock() -> None:
-    """A model runs on the versions that it was proved with on this machine."""
+    """The requirements of an archive have the locked versions, with which the handler was tested."""
     packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
     locked = {package["name"]: package["version"] for package in packages}
 
@@ -196,7 +251,7 @@ def test_requirements_file_is_the_lock_s() -> None:
 
 
 def test_archives_of_a_deploy_follow_the_topology() -> None:
-    """One a model, or one of all with a folder for each; the same files either way."""
+    """A deploy writes one archive per model, or one archive with a folder per model, with the same files."""
     zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml").catalog
     multi = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 

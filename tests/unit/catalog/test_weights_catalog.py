@@ -1,4 +1,4 @@
-"""What a catalog says of weights, tokens and networks: what is taken, what is refused, and what it becomes."""
+"""The catalog's settings for weights, tokens and networks: allowed and rejected values, and their effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VPC = {"vpc": "vpc-0a1b2c3d", "subnets": ["subnet-0a1b2c3d"], "security_groups":
 
 
 def catalog(*, models: dict[str, dict[str, Any]] | None = None, **rest: Any) -> Catalog:
-    """A catalog of one pinned model, with these keys."""
+    """Return a catalog of one pinned model with these keys."""
     return Catalog.model_validate({"endpoint": ENDPOINT, "models": models or {"nli": NLI}, **rest})
 
 
@@ -43,7 +43,7 @@ def fault(**keys: Any) -> tuple[str, str]:
 
 
 def test_weights_come_from_the_hub_unless_said_otherwise() -> None:
-    """Left out, nothing changes: id and revision go into the archive."""
+    """Without `weights` the archive has the id and revision of the Hub."""
     entry = catalog().models["nli"]
     assert entry.from_hub
     assert properties_of(entry)["option.model_id"] == "org/nli"
@@ -51,7 +51,7 @@ def test_weights_come_from_the_hub_unless_said_otherwise() -> None:
 
 
 def test_pushed_weights_are_an_address_with_the_revision_in_it() -> None:
-    """A new revision is a new address, so a review sees it and nothing is overwritten; no revision is left to fetch."""
+    """The address of pushed weights contains the revision, so `cdk diff` shows a new one."""
     entry = catalog(weights="s3").models["nli"]
     assert not entry.from_hub
     assert properties_of(entry)["option.model_id"] == f"s3://{{WeightsBucket}}/weights/org/nli/{REVISION}/"
@@ -59,14 +59,14 @@ def test_pushed_weights_are_an_address_with_the_revision_in_it() -> None:
 
 
 def test_weights_in_the_archive_are_named_nowhere() -> None:
-    """They lie beside the properties, where the server looks when it is told nothing."""
+    """With `weights: archive` no property names the weights, because the server finds them beside the properties."""
     entry = catalog(weights="archive").models["nli"]
     assert (entry.pushed, entry.from_hub) == (True, False)
     assert {"option.model_id", "option.revision"} & properties_of(entry).keys() == set()
 
 
 def test_a_model_decides_for_itself() -> None:
-    """The catalog's word is for entries that say nothing; an address of the user's own stays what it is."""
+    """`weights` at a model overrides the setting of the catalog, and an own s3:// address stays."""
     made = catalog(
         weights="s3",
         models={
@@ -81,7 +81,7 @@ def test_a_model_decides_for_itself() -> None:
 
 
 def test_archive_needs_the_bucket() -> None:
-    """A packed archive names the bucket; without one none is packed."""
+    """Packing an archive of pushed weights without the name of the bucket is rejected."""
     entry = catalog(weights="s3").models["nli"]
     text = files_of(entry, parse_image(IMAGE), "bucket-of-ours")["serving.properties"].decode()
     assert f"option.model_id=s3://bucket-of-ours/weights/org/nli/{REVISION}/\n" in text
@@ -100,24 +100,24 @@ def test_archive_needs_the_bucket() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(model: dict[str, Any], code: str) -> None:
-    """Weights, revision, pickle and gate have to go together."""
+    """Settings of weights, revision, pickle and gated that do not fit together are rejected."""
     assert fault(models={"nli": NLI | model}) == (code, "models.nli")
 
 
 def test_gated_model_can_be_pushed() -> None:
-    """The token is used where the push runs, so no container needs it."""
+    """A gated model is accepted with `weights: s3`, because only the push needs the token."""
     assert catalog(weights="s3", models={"nli": NLI | {"gated": True}}).models["nli"].gated
 
 
 @pytest.mark.parametrize("source", ["secretsmanager:hub/token", "ssm:/hub/token"])
 def test_token_is_named_by_its_place(source: str) -> None:
-    """The catalog says where the token lies."""
+    """The catalog has the location of the token, and not the token."""
     assert catalog(hub_token=source).hub_token == source
 
 
 @pytest.mark.parametrize("token", ["hf_abcdefghijkl", "hf_abcdefghijkl:", "s3:hf_abcdefghijkl", 5])
 def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) -> None:
-    """A token pasted into the catalog reaches neither a template nor the screen."""
+    """A token in the catalog is rejected and not printed."""
     path = tmp_path / "catalog.yaml"
     path.write_text(yaml.safe_dump({"endpoint": ENDPOINT, "hub_token": token, "models": {"nli": NLI}}))
     code = "token-source-unknown" if isinstance(token, str) else "value-not-allowed"
@@ -128,12 +128,12 @@ def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["s3://bucket", "Bucket", "ab", "-bucket"])
 def test_weights_bucket_is_a_name(name: str) -> None:
-    """Neither an address nor a path."""
+    """`storage.weights_bucket` must be a name, and neither an address nor a path."""
     assert fault(storage={"weights_bucket": name}) == ("name-not-allowed", "storage.weights_bucket")
 
 
 def test_key_of_weights_belongs_to_a_bucket_of_the_users_own() -> None:
-    """The bucket of the weights' own stack is encrypted with storage.kms_key, so nothing would read the other one."""
+    """`weights_kms_key` is rejected without `weights_bucket`, because the stack's bucket has another key."""
     key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     with refused("setting-unused", "storage.weights_kms_key", kind=CatalogError):
         check_catalog(catalog(storage={"weights_kms_key": key}))
@@ -141,7 +141,7 @@ def test_key_of_weights_belongs_to_a_bucket_of_the_users_own() -> None:
 
 
 def test_network_is_taken_as_given() -> None:
-    """Ids are text: a synth looks nothing up."""
+    """A synth uses the ids of the network without a lookup."""
     network = catalog(network={**VPC, "s3_endpoint": "given"}).network
     assert network is not None
     assert (network.vpc, network.in_vpc, network.isolation) == ("vpc-0a1b2c3d", True, False)
@@ -161,5 +161,5 @@ def test_network_is_taken_as_given() -> None:
     ],
 )
 def test_half_a_network_is_refused(network: dict[str, Any], code: str, field: str) -> None:
-    """SageMaker's limits hold, and what belongs together is asked for together."""
+    """Subnets without security groups, or the reverse, and numbers over SageMaker's limits are rejected."""
     assert fault(network=network) == (code, f"network{field}")

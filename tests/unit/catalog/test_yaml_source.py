@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def test_each_value_knows_its_line(tmp_path: Path) -> None:
-    """A fault can be shown where it stands, in block and in flow style."""
+    """Each value has its line, in block and in flow style."""
     path = tmp_path / "a.yaml"
     path.write_text("a:\n  b:\n    - x\n    - y\nc: {d: 1}\n")
 
@@ -22,7 +22,7 @@ def test_each_value_knows_its_line(tmp_path: Path) -> None:
 
 
 def test_what_is_not_in_the_file_has_the_line_around_it(tmp_path: Path) -> None:
-    """A missing key is shown where it would belong."""
+    """A missing key has the line of the mapping in which it is missing."""
     path = tmp_path / "a.yaml"
     path.write_text("x: 1\na:\n  b: 1\n")
 
@@ -33,7 +33,7 @@ def test_what_is_not_in_the_file_has_the_line_around_it(tmp_path: Path) -> None:
 
 
 def test_anchors_and_merge_keys_work(tmp_path: Path) -> None:
-    """Many models can share settings; an own key wins over a merged one."""
+    """Anchors and merge keys work, and an own key overrides a merged one."""
     path = tmp_path / "a.yaml"
     path.write_text("base: &base {a: 1, b: 2}\nuse:\n  <<: *base\n  b: 3\n")
 
@@ -44,7 +44,7 @@ def test_anchors_and_merge_keys_work(tmp_path: Path) -> None:
 
 
 def test_alias_to_itself_is_a_fault(tmp_path: Path) -> None:
-    """A loop ends in a fault and not in a crash."""
+    """An alias to itself is a fault of the catalog."""
     path = tmp_path / "a.yaml"
     path.write_text("a: &a\n  b: *a\n")
 

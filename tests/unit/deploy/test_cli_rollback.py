@@ -1,4 +1,4 @@
-"""`cohost rollback --list`: what is stored, for people and for scripts."""
+"""`cohost rollback --list`: the stored generations, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EARLIER = Earlier(
 
 @pytest.fixture(autouse=True)
 def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stack with one earlier generation; nothing of AWS is asked."""
+    """Return a stack with one earlier generation, without a call of AWS."""
     deployment = SimpleNamespace(
         topology="multi-model", region="us-east-1", bucket="b", prefix="p/", generation="bbbbbbbbbbbb"
     )
@@ -36,21 +36,21 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> str:
-    """What the command prints."""
+    """Run `cohost rollback` and return what it prints."""
     result = CliRunner().invoke(cli.app, ["rollback", *arguments], catch_exceptions=False, env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def test_list_says_since_when_and_what_would_change() -> None:
-    """A person sees when it was replaced, to the minute, and what going back does to each model."""
+    """The table has the minute of the replacement, and the effect of a rollback on each model."""
     told = run("--list")
     for text in ("live: bbbbbbbbbbbb", "aaaaaaaaaaaa", "2026-11-30 10:00 UTC", "mini: comes back", "batch_size 8 → 4"):
         assert text in told
 
 
 def test_list_for_scripts_has_the_whole_moment() -> None:
-    """A script gets the same as JSON."""
+    """The JSON has the full time of the replacement."""
     (one,) = json.loads(run("--list", "--json"))["earlier"]
     expected: dict[str, Any] = {
         "generation": "aaaaaaaaaaaa",

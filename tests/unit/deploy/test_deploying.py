@@ -1,4 +1,4 @@
-"""`cohost deploy`: what is shown while cdk works, and what is said when it fails."""
+"""`cohost deploy`: the progress during cdk, and the errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOON = timedelta(minutes=1)
 
 
 class Stacks:
-    """CloudFormation with events that are there from the start; none until the stack exists."""
+    """A fake CloudFormation whose events exist from the start, but only once the stack exists."""
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self._events = [{"EventId": str(number), **event} for number, event in enumerate(events)]
@@ -31,7 +31,7 @@ class Stacks:
         self.go_on: Path | None = None
 
     def describe_stack_events(self, **_: object) -> dict[str, Any]:
-        """The newest first, as the service has it; where a connection drops, cdk may go on to its end from then on."""
+        """Return the newest events first; after a lost connection cdk may continue to its end."""
         if self.dropped:
             self.dropped -= 1
             if self.go_on is not None:
@@ -43,7 +43,7 @@ class Stacks:
 
 
 def event(name: str, status: str, reason: str | None = None, *, age: timedelta = -SOON) -> dict[str, Any]:
-    """An event of a resource; it is of this deploy unless it is older than now."""
+    """Return an event of a resource, which belongs to this deploy unless it is older."""
     text = {} if reason is None else {"ResourceStatusReason": reason}
     kind = "AWS::SageMaker::Endpoint"
     return {
@@ -56,7 +56,7 @@ def event(name: str, status: str, reason: str | None = None, *, age: timedelta =
 
 
 def run(stacks: Stacks, log: Path, code: str, watch: LogWatch | None = None) -> list[deploying.Progress]:
-    """Deploy with a program in cdk's place; the progress as it was shown."""
+    """Deploy with another program instead of cdk, and return the printed progress."""
     shown: list[deploying.Progress] = []
     client: Any = stacks
     deploying.deploy([sys.executable, "-c", code], "s", client, log=log, show=shown.append, watch=watch, poll_s=0.01)
@@ -64,7 +64,7 @@ def run(stacks: Stacks, log: Path, code: str, watch: LogWatch | None = None) -> 
 
 
 def test_each_resource_is_shown_with_its_last_status(tmp_path: Path) -> None:
-    """In the order in which they were begun; what an earlier deploy did is not shown."""
+    """The progress shows each resource of this deploy with its last status, in the order of their starts."""
     stacks = Stacks(
         event("Old", "CREATE_COMPLETE", age=timedelta(hours=1)),
         event("Bucket", "CREATE_IN_PROGRESS"),
@@ -80,7 +80,7 @@ def test_each_resource_is_shown_with_its_last_status(tmp_path: Path) -> None:
 
 
 def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Path) -> None:
-    """One resource failed; others were cancelled for it, which explains nothing."""
+    """The error of a failed deploy names the failed resource, not those that CloudFormation cancelled."""
     stacks = Stacks(
         event("Endpoint", "CREATE_FAILED", "no machine to be had"),
         event("Alarm", "CREATE_FAILED", "Resource creation cancelled"),
@@ -92,7 +92,7 @@ def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Pat
 
 
 def test_a_connection_that_drops_does_not_end_the_look_at_a_deploy(tmp_path: Path) -> None:
-    """Meanwhile cdk goes on, and what happened in between is in the events that come next."""
+    """After a lost connection the progress continues with the missed events."""
     stacks = Stacks(event("Bucket", "CREATE_COMPLETE"))
     stacks.dropped = 1
     stacks.go_on = tmp_path / "dropped"
@@ -102,7 +102,7 @@ def test_a_connection_that_drops_does_not_end_the_look_at_a_deploy(tmp_path: Pat
 
 
 def test_a_failure_before_cloudformation_ends_with_what_cdk_said(tmp_path: Path) -> None:
-    """A fault of the catalog, say: there is no stack yet, and cdk's last lines are the explanation."""
+    """If cdk fails before the stack exists, the error has cdk's last lines."""
     with refused("deploy-failed") as caught:
         run(Stacks(), tmp_path / "deploy.log", "import sys; sys.exit('catalog.yaml:3: bad key')")
     assert "catalog.yaml:3: bad key" in str(caught.value)
@@ -114,7 +114,7 @@ UNHEALTHY = "The container of inference component c did not pass the ping health
 
 
 class Watched:
-    """Logs by group, and a reader of them."""
+    """Fake logs by group, and a reader of them."""
 
     def __init__(self) -> None:
         self.lines: dict[str, list[str]] = {}
@@ -122,33 +122,33 @@ class Watched:
         self.watch = LogWatch(client, ["x-l"], 0)
 
     def filter_log_events(self, **asked: Any) -> dict[str, Any]:
-        """All lines of a group at once."""
+        """Return all lines of a log group at once."""
         lines = self.lines.get(asked["logGroupName"], [])
         return {"events": [{"eventId": f"{number}", "message": line} for number, line in enumerate(lines)]}
 
 
 def group(physical_id: str) -> dict[str, Any]:
-    """An event of a log group that was made."""
+    """Return the event of a created log group."""
     kind = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": physical_id}
     return {**event(physical_id, "CREATE_COMPLETE"), **kind}
 
 
 class Keeping(Stacks):
-    """A stack whose log groups an update leaves as they are, so that no event tells of them."""
+    """A stack whose update changes no log group, so no event names one."""
 
     def get_paginator(self, _: str) -> Any:
-        """All resources on one page."""
+        """Return a paginator with all resources on one page."""
         return self
 
     def paginate(self, **_: object) -> list[dict[str, Any]]:
-        """As above."""
+        """Return the one page of all resources."""
         kept = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": ENDPOINT_GROUP}
         other = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": "function"}
         return [{"StackResourceSummaries": [kept, other, {"ResourceType": "AWS::IAM::Role"}]}]
 
 
 def test_a_failed_deploy_names_the_model_that_the_container_did_not_load(tmp_path: Path) -> None:
-    """Read while it goes on: when cdk ends, a rollback has deleted the log group; the service's own text stays."""
+    """The error names the model that failed to load, read from the log before a rollback deletes it."""
     logs = Watched()
     logs.lines[COMPONENT_GROUP] = [
         "ai.djl.engine.EngineException: Failed to initialize model: org/x: labels do not fit",
@@ -175,7 +175,7 @@ def test_a_failed_deploy_names_the_model_that_the_container_did_not_load(tmp_pat
 
 
 def test_a_failed_update_reads_the_log_group_that_it_left_alone(tmp_path: Path) -> None:
-    """The log's last lines are shown where it names no model, if a container's health is to blame."""
+    """After a failed update the error has the last log lines, if the health of a container was the cause."""
     logs = Watched()
     logs.lines[ENDPOINT_GROUP] = ["no engine", "good bye"]
     unhealthy = Keeping(event("Endpoint", "UPDATE_FAILED", UNHEALTHY))

@@ -1,4 +1,4 @@
-"""`cohost expire` against services that are played: what it asks for, what it changes, what it says."""
+"""`cohost expire` with fake services: its requests, changes and output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MULTI_MODEL = {key: value for key, value in OUTPUTS.items() if key != "Inference
 
 
 class Services(Session):
-    """The services of a stack with an end; `gone` says that the endpoint was deleted."""
+    """The services of a stack with an expiry; `gone` means that the endpoint was deleted."""
 
     def __init__(self, end: dt.datetime, outputs: dict[str, str] = OUTPUTS, **facts: Any) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Services(Session):
         return self.schedules[Name]
 
     def update_schedule(self, *, GroupName: str, Name: str, **settings: Any) -> None:  # noqa: N803 - boto3's names
-        """EventBridge Scheduler: what an update leaves out is gone."""
+        """Update a schedule as Scheduler does: members that are left out are removed."""
         assert GroupName == "g"
         self._check("UpdateSchedule")
         self.schedules[Name] = settings
@@ -83,7 +83,7 @@ def later() -> dt.datetime:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, services: Services) -> Services:
-    """Let the command see these services."""
+    """Give the command these services."""
     monkeypatch.setattr(boto3, "Session", lambda: services)
     return services
 
@@ -105,14 +105,14 @@ def run(*arguments: str) -> Result:
     ],
 )
 def test_end_that_is_asked_for(text: str, current: str | None, expected: str) -> None:
-    """From now, later by, or a moment; later than an end that is past counts from now."""
+    """`cohost expire` takes a time from now, a time to add, or a moment; a past expiry is extended from now."""
     found = read_when(text, now=NOW, current=None if current is None else dt.datetime.fromisoformat(current))
     assert found is not None
     assert found.isoformat() == expected
 
 
 def test_never_is_no_end() -> None:
-    """The schedules are switched off then."""
+    """`cohost expire never` disables the schedules."""
     assert read_when("never", now=NOW, current=NOW) is None
 
 
@@ -126,13 +126,13 @@ def test_never_is_no_end() -> None:
     ],
 )
 def test_end_that_cannot_be_is_refused(text: str, code: str) -> None:
-    """With what is allowed, and before anything is changed."""
+    """An impossible expiry is rejected with the allowed values, and changes no schedule."""
     with refused(code, "WHEN", kind=StackError):
         read_when(text, now=NOW, current=None)
 
 
 def test_move_keeps_what_a_schedule_is(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """Target, window and description stay; each schedule keeps its distance from the end."""
+    """A moved schedule keeps target, window, description and its delay after the expiry."""
     services = play(monkeypatch, Services(later))
     before = dict(services.schedules["copies"])
     answer = json.loads(run("+1d", "--json").stdout)
@@ -145,7 +145,7 @@ def test_move_keeps_what_a_schedule_is(monkeypatch: pytest.MonkeyPatch, later: d
 
 
 def test_never_switches_every_schedule_off_and_back(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """They stay in the stack, disabled and with a moment to come, until an end is set again."""
+    """`cohost expire never` disables the schedules of the stack until a new expiry is set."""
     services = play(monkeypatch, Services(later))
     assert "keeps running and bills until it is removed" in run("never").stdout
     assert {one["State"] for one in services.schedules.values()} == {"DISABLED"}
@@ -158,7 +158,7 @@ def test_never_switches_every_schedule_off_and_back(monkeypatch: pytest.MonkeyPa
 def test_copies_that_were_taken_come_back_with_the_next_call(
     monkeypatch: pytest.MonkeyPatch, later: dt.datetime
 ) -> None:
-    """An endpoint at zero gets its own bounds and its scaling back, and no copy before somebody calls."""
+    """An expired scale-to-zero endpoint gets its bounds and scaling again, and a copy at the next call."""
     services = play(monkeypatch, Services(later - dt.timedelta(days=9)))
     services.minimum, services.maximum, services.suspended = 0, 0, True
     assert "has ended (AtZero)" in run().stdout
@@ -168,7 +168,7 @@ def test_copies_that_were_taken_come_back_with_the_next_call(
 
 
 def test_endpoint_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """Under its name, with the stack's own configuration; lost scaling is told."""
+    """`cohost expire` creates a deleted endpoint again with its name and configuration, and reports lost scaling."""
     ended = later - dt.timedelta(days=9)
     services = play(monkeypatch, Services(ended, MULTI_MODEL, action="delete-endpoint", config="the-config"))
     services.gone = True
@@ -182,14 +182,14 @@ def test_endpoint_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_endpoint_that_is_there_is_left_alone(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """Prolonging before the end changes schedules alone."""
+    """Moving the expiry of an existing endpoint changes only the schedules."""
     services = play(monkeypatch, Services(later, MULTI_MODEL, action="delete-endpoint"))
     run("+4h")
     assert services.made == []
 
 
 def test_stack_without_an_end_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """The fix is a line of the catalog."""
+    """The error for a stack without an expiry has the line for the catalog."""
     services = play(monkeypatch, Services(later))
     del services.outputs["EndOfLife"]
     with refused("expiry-missing", kind=StackError):
@@ -197,7 +197,7 @@ def test_stack_without_an_end_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
 
 
 def test_refusal_of_the_service_is_told(monkeypatch: pytest.MonkeyPatch, later: dt.datetime) -> None:
-    """With the schedule's name and the service's reason."""
+    """The error of a failed change has the schedule's name and the service's reason."""
     services = play(monkeypatch, Services(later))
     services.refused["UpdateSchedule"] = "no right to pass the role"
     with refused("schedule-refused", "schedule bounds", kind=StackError) as caught:

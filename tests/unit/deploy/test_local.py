@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port on 127.0.0.1 that somebody listens on."""
+    """Return a port on 127.0.0.1 on which another program listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -29,27 +29,27 @@ def taken_port() -> Iterator[int]:
 
 @pytest.mark.process
 def test_port_in_use_is_named_with_the_way_out(taken_port: int, tmp_path: Path) -> None:
-    """A second server on one port is refused before anything starts."""
+    """A used port is an error with the fix before the emulator starts."""
     with refused("port-unusable", "--port", kind=LocalError):
         local.start(port=taken_port, state=tmp_path, catalog=tmp_path / "c.yaml")
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_port_that_is_none_is_refused(port: int, tmp_path: Path) -> None:
-    """A number outside the range of ports gets the same clear line."""
+    """A port outside the valid range is rejected in one line."""
     with refused("port-unusable", "--port"):
         local.start(port=port, state=tmp_path, catalog=tmp_path / "c.yaml")
 
 
 def test_nothing_runs_in_an_empty_folder(tmp_path: Path) -> None:
-    """Stopping what does not run is no error."""
+    """`cohost local down` without a running emulator succeeds."""
     assert local.find(tmp_path) is None
     assert local.stop(tmp_path) is False
 
 
 @pytest.mark.parametrize("record", ["{", "{}", '{"url": "http://127.0.0.1:1", "pid": 1}'])
 def test_stale_record_is_no_server(record: str, tmp_path: Path) -> None:
-    """A record left by a killed server neither blocks a start nor gets another process killed."""
+    """The record of a killed emulator neither prevents a start nor leads to the end of another process."""
     (tmp_path / "server.json").write_text(record)
 
     assert local.find(tmp_path) is None
@@ -57,7 +57,7 @@ def test_stale_record_is_no_server(record: str, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: Path) -> None:
-    """Only a server that answers as ours, with the recorded process id, is stopped."""
+    """`cohost local down` stops only a server that answers as the emulator with the recorded process id."""
     record = {"url": f"http://127.0.0.1:{taken_port}", "pid": os.getpid()}
     (tmp_path / "server.json").write_text(json.dumps(record))
 
@@ -65,7 +65,7 @@ def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: 
 
 
 def test_environment_leads_every_tool_to_the_server(tmp_path: Path) -> None:
-    """What is exported is enough for cdk, aws and boto3, and leads nowhere else."""
+    """The exported variables are enough for cdk, aws and boto3 to call the emulator and no real account."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
     (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
 
@@ -81,7 +81,7 @@ def test_environment_leads_every_tool_to_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "{", "{}", "[]"])
 def test_a_folder_without_a_key_is_told_with_the_way_to_one(text: str | None, tmp_path: Path) -> None:
-    """Whoever asks for the environment of a folder that no server has made its own hears what makes the key."""
+    """The error for a state folder without an access key names the command that creates the key."""
     if text is not None:
         (tmp_path / local.KEY_FILE).write_text(text)
 
@@ -91,7 +91,7 @@ def test_a_folder_without_a_key_is_told_with_the_way_to_one(text: str | None, tm
 
 
 def test_a_command_names_the_folder_unless_it_is_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that a user is told to type works for the folder that it is said of, whatever is in its name."""
+    """A command in a message has --state unless the folder is the default one, with quotes if needed."""
     monkeypatch.chdir(tmp_path)
 
     assert local.subcommand("down", Path(".cohost").resolve()) == "cohost local down"

@@ -1,4 +1,4 @@
-"""Each check of `cohost preflight`, in each of its outcomes, on answers of the form that the services give."""
+"""Each check of `cohost preflight` in each of its outcomes, with answers in the form of AWS's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Session:
         self.clients: dict[str, Any] = {}
 
     def client(self, service: str, **_: object) -> Any:
-        """The one client of a service."""
+        """Return the only client of a service."""
         if service not in self.clients:
             client = boto3.client(service, region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")
             stubber = Stubber(client)
@@ -97,7 +97,7 @@ def _raising(error: Exception) -> Any:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """A Hub on this machine; the dictionary says with which status a path's part is answered, 200 for others."""
+    """Start a Hub on this machine; the dictionary has the status per part of a path, by default 200."""
     statuses: dict[str, int] = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -121,7 +121,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
 
 def findings(catalog: Catalog | None = None, **answers: list[tuple[str, Any]]) -> dict[str, Finding]:
-    """All findings by check, with some services answering otherwise."""
+    """Return all findings by check, with other answers of some services."""
     session: Any = Session({**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}})
     found = run_checks(session, REGION, catalog or load_catalog(ENCODERS).catalog, load_prices())
     return {one.check: one for one in found}
@@ -140,7 +140,7 @@ def of_type(instance_type: str) -> Catalog:
 
 @pytest.mark.usefixtures("hub")
 def test_a_good_account_passes_everything() -> None:
-    """Every check is there, each passes, and each says what it saw."""
+    """In a well-prepared account every check passes and states the value that it found."""
     found = findings()
     assert tuple(found) == (*NAMES, "model mdeberta", "model minilm", "model xlmr-large")
     assert {one.outcome for one in found.values()} == {"pass"}
@@ -153,7 +153,7 @@ def test_a_good_account_passes_everything() -> None:
     "answer", [NoCredentialsError(), ("ExpiredToken", "The security token included in the request is expired")]
 )
 def test_without_credentials_nothing_is_asked_of_the_account(answer: Any) -> None:
-    """Missing or expired credentials fail, with the fix; what needs them could not be checked, the rest is."""
+    """Missing or expired credentials fail with the fix; checks that need them are unknown."""
     found = findings(sts=[("get_caller_identity", answer)])
     assert found["credentials"].outcome == "fail"
     assert "fix: " in found["credentials"].why
@@ -163,7 +163,7 @@ def test_without_credentials_nothing_is_asked_of_the_account(answer: Any) -> Non
 
 @pytest.mark.usefixtures("hub")
 def test_an_account_that_cannot_be_reached_is_unknown() -> None:
-    """No network is no verdict."""
+    """Checks have the result "unknown" if the account cannot be reached."""
     error = EndpointConnectionError(endpoint_url="https://sts.us-east-1.amazonaws.com/")
     assert findings(sts=[("get_caller_identity", error)])["credentials"].outcome == "unknown"
 
@@ -178,14 +178,14 @@ def test_an_account_that_cannot_be_reached_is_unknown() -> None:
     ],
 )
 def test_bootstrap(answer: Any, outcome: str, words: str) -> None:
-    """Not bootstrapped and bootstrapped long ago fail; not allowed to look is unknown."""
+    """The check fails for a missing or old bootstrap, and is unknown without the right to read its version."""
     found = findings(ssm=[("get_parameter", answer)])["bootstrap"]
     assert (found.outcome, words in found.why) == (outcome, True), found.why
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_type_without_a_quota_is_unknown_and_its_family_is_named() -> None:
-    """No source says that Service Quotas lists every type, so a deploy is not stopped by one that is missing."""
+    """An instance type without a listed quota is unknown, because Service Quotas may not list every type."""
     found = findings(of_type("ml.g5.48xlarge"))
     assert found["instance type"].outcome == found["quota"].outcome == "unknown"
     assert "of ml.g5.12xlarge, ml.g5.2xlarge, ml.g5.xlarge" in found["instance type"].why
@@ -193,7 +193,7 @@ def test_a_type_without_a_quota_is_unknown_and_its_family_is_named() -> None:
 
 @pytest.mark.usefixtures("hub")
 def test_a_quota_without_an_applied_value_has_its_default() -> None:
-    """ListServiceQuotas leaves such a quota out."""
+    """A quota that ListServiceQuotas leaves out has its default value."""
     found = findings(of_type("ml.g5.12xlarge"))
     assert found["instance type"].outcome == found["quota"].outcome == "pass"
     assert "4 allowed" in found["quota"].why
@@ -201,14 +201,14 @@ def test_a_quota_without_an_applied_value_has_its_default() -> None:
 
 @pytest.mark.usefixtures("hub")
 def test_quotas_that_may_not_be_read_are_unknown() -> None:
-    """A deployer need not have rights on Service Quotas."""
+    """Quotas that the caller may not read are unknown."""
     found = findings(service_quotas=[("list_aws_default_service_quotas", DENIED)] * 2)
     assert {found["quota"].outcome, found["instance type"].outcome} == {"unknown"}
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
-    """Instances of other endpoints count; the endpoint's own do not count twice."""
+    """A quota that other endpoints use up fails with the fix."""
     found = findings(sagemaker=running_elsewhere(CONFIG))["quota"]
     assert found.outcome == "fail"
     assert "2 allowed, 1 run elsewhere, 2 needed" in found.why
@@ -226,7 +226,7 @@ def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
     ],
 )
 def test_an_endpoint_without_its_configuration_is_counted(variant: dict[str, Any], words: str, outcome: str) -> None:
-    """SageMaker lets a configuration be deleted under a living endpoint, which then does not say its type."""
+    """An endpoint whose config was deleted counts for the quota, although its type is unknown."""
     gone = ("ValidationException", 'Could not find endpoint configuration "arn".')
     found = findings(sagemaker=[*running_elsewhere(gone, **variant), *GOOD["sagemaker"][1:]])["quota"]
     assert (found.outcome, words in found.why) == (outcome, True), found.why
@@ -288,7 +288,7 @@ def test_image(answer: Any, outcome: str) -> None:
 
 @pytest.mark.parametrize(("status", "outcome"), [(404, "fail"), (401, "unknown"), (500, "unknown")])
 def test_models_on_the_hub(hub: dict[str, int], status: int, outcome: str) -> None:
-    """A revision that is not there fails; a gated model or a Hub in trouble is unknown; others are not affected."""
+    """A missing revision fails; a gated model or a failing Hub is unknown, without effect on other models."""
     hub["multilingual-MiniLMv2"] = status
     found = findings()
     assert found["model minilm"].outcome == outcome
@@ -298,14 +298,14 @@ def test_models_on_the_hub(hub: dict[str, int], status: int, outcome: str) -> No
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize(("limit", "outcome"), [(2000.0, "pass"), (1000.0, "fail")])
 def test_price_against_the_budget(limit: float, outcome: str) -> None:
-    """1,027.84 USD a month are within 2,000 and over 1,000."""
+    """1,027.84 USD per month pass a budget of 2,000 and fail one of 1,000."""
     found = findings(changed(budget=Budget(monthly_usd=limit, email="a@b.example")))["price"]
     assert (found.outcome, "1027.84" in found.why) == (outcome, True)
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_price_that_nobody_knows_is_unknown() -> None:
-    """Unknown is never free."""
+    """An unknown price gives the result "unknown"."""
     session: Any = Session(GOOD)
     found = next(run_checks(session, "mx-central-1", load_catalog(ENCODERS).catalog, load_prices()))
     assert (found.check, found.outcome) == ("price", "unknown")
@@ -313,7 +313,7 @@ def test_a_price_that_nobody_knows_is_unknown() -> None:
 
 
 def endpoint_of(**variant: Any) -> list[tuple[str, Any]]:
-    """Return SageMaker's answer if the endpoint is there, with this variant."""
+    """Return SageMaker's answer for an existing endpoint with this variant."""
     whole = {"VariantName": "AllTraffic", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **variant}
     arn = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi-cohost"
     endpoint = {
@@ -334,7 +334,7 @@ def endpoint_of(**variant: Any) -> list[tuple[str, Any]]:
 
 
 def scalable_targets(count: int) -> list[tuple[str, Any]]:
-    """What Application Auto Scaling knows of the variant."""
+    """Return Application Auto Scaling's scalable targets of the variant."""
     target = {
         "ServiceNamespace": "sagemaker",
         "ResourceId": "endpoint/lmi-cohost/variant/AllTraffic",
@@ -350,7 +350,7 @@ def scalable_targets(count: int) -> list[tuple[str, Any]]:
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize(("variant", "now"), [({}, "scale-to-zero"), ({"ModelName": "m"}, "multi-model")])
 def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict[str, Any], now: str) -> None:
-    """SageMaker refuses that update after minutes of other resources; the way out is named at once."""
+    """An existing endpoint of another topology fails with the fix."""
     topology = "multi-model" if now == "scale-to-zero" else "scale-to-zero"
     catalog = changed(endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"topology": topology}))
 
@@ -367,7 +367,7 @@ def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict
     [("ml.g5.xlarge", 0, "pass"), ("ml.g5.2xlarge", 0, "pass"), ("ml.g5.2xlarge", 1, "fail")],
 )
 def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, targets: int, outcome: str) -> None:
-    """Without a registered target it can; the same type is no change."""
+    """A changed instance type fails the check only if a scalable target is registered for the variant."""
     catalog = changed(
         endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": instance_type})
     )
@@ -382,7 +382,7 @@ def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, tar
 
 @pytest.mark.usefixtures("hub")
 def test_endpoint_that_has_ended_is_brought_back_before_a_deploy() -> None:
-    """CloudFormation would update what is gone; the fix is the command that makes it again."""
+    """An expired endpoint fails with the command that restores it."""
     outputs = [
         {"OutputKey": "EndpointName", "OutputValue": "lmi-cohost"},
         {"OutputKey": "EndOfLife", "OutputValue": "{}"},
@@ -396,6 +396,6 @@ def test_endpoint_that_has_ended_is_brought_back_before_a_deploy() -> None:
 
 
 def test_endpoint_that_may_not_be_looked_at_is_unknown() -> None:
-    """A missing right is no verdict."""
+    """An endpoint that the caller may not describe is unknown."""
     found = findings(sagemaker=[*GOOD["sagemaker"][:1], ("describe_endpoint", DENIED)])
     assert found["endpoint"].outcome == "unknown"

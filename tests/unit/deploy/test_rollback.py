@@ -1,4 +1,4 @@
-"""Going back to a generation that is stored: which one, what the template becomes, and what is refused."""
+"""`cohost rollback`: the choice of the generation, the new template, and its rejections."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 from botocore.stub import ANY, Stubber
 from fakes.refusals import refused
 
+from cohost.archives.handlers import handler_version
 from cohost.archives.history import Earlier
 from cohost.deploy.rollback import (
     BODY_BYTES,
+    check_engine_version,
     check_topology,
     choose,
     differences,
@@ -49,7 +51,7 @@ def deployment(**changes: Any) -> Deployment:
 
 
 def template(**properties: Any) -> dict[str, Any]:
-    """A deployed template with a store of the present models, and properties of it changed."""
+    """Return a deployed template with a model store of the present models, with changed properties."""
     store = {
         "ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]},
         "ServiceTimeout": "960",
@@ -79,7 +81,7 @@ def earlier(generation: str = "aaaaaaaaaaaa", **properties: Any) -> Earlier:
 
 
 def test_last_one_is_chosen_and_another_by_its_id() -> None:
-    """Without an id it is the one that served before; with one, that one."""
+    """A rollback without --to chooses the generation that served before; with --to it chooses the named one."""
     stored = [earlier("aaaaaaaaaaaa"), earlier("cccccccccccc")]
     assert choose(stored, None).generation == "aaaaaaaaaaaa"
     assert choose(stored, "cccccccccccc").generation == "cccccccccccc"
@@ -95,14 +97,14 @@ def test_last_one_is_chosen_and_another_by_its_id() -> None:
 def test_generation_that_is_not_stored_is_refused(
     stored: list[Earlier], wanted: str | None, code: str, allowed: str
 ) -> None:
-    """The refusal names those that there are, or how to have some."""
+    """An unknown generation is rejected with the stored ones, or with the setting that stores some."""
     with refused(code, "--to", kind=StackError) as caught:
         choose(stored, wanted)
     assert allowed in caught.value.allowed
 
 
 def test_template_names_the_generation_and_what_it_was_published_from() -> None:
-    """Models and what belongs to them go back as a whole; the place and everything else stay as deployed."""
+    """The template gets the models and settings of the earlier generation; all other properties stay."""
     before = template()
     changed = template_of(before, deployment(), earlier(Requirements={"nli": "torch==2.11.0"}))
     assert changed["Resources"]["Store"]["Properties"] == {
@@ -122,7 +124,7 @@ def test_template_names_the_generation_and_what_it_was_published_from() -> None:
 
 
 def test_outputs_say_again_what_the_models_were() -> None:
-    """A client waits for the restart of the batched ones only, so the output goes back with the models."""
+    """The output with the models' handlers is restored, because clients wait for restarts by it."""
     before = template()
     before["Outputs"]["Kinds"] = {"Value": "{}"}
 
@@ -133,7 +135,7 @@ def test_outputs_say_again_what_the_models_were() -> None:
 
 
 def test_example_call_names_a_model_that_is_there() -> None:
-    """Where the model of the example goes, the call is one of a model that comes back, with what its task needs."""
+    """After a rollback the example call names a model of the restored generation, with the parameters of its task."""
     then = earlier(Models={"zero": THEN["zero"]})
     words = template_of(template(), deployment(), then)["Outputs"]["ExampleCall"]["Value"]
     assert "--target-model zero.tar.gz" in words
@@ -141,7 +143,7 @@ def test_example_call_names_a_model_that_is_there() -> None:
 
 
 def test_rollback_of_a_component_names_models_as_its_container_does() -> None:
-    """A scale-to-zero endpoint has no archives by model."""
+    """A rollback of a component writes the container's model names into the outputs."""
     one = deployment(topology="scale-to-zero", inference_component_name="lmi-models")
     changed = template_of(template(Layout="bundle"), one, earlier(Layout="bundle", Models={"zero": THEN["zero"]}))
     assert json.loads(changed["Outputs"]["Models"]["Value"]) == {"zero": "zero"}
@@ -149,7 +151,7 @@ def test_rollback_of_a_component_names_models_as_its_container_does() -> None:
 
 
 def test_second_rollback_leaves_the_first_s_mark_behind() -> None:
-    """Only one generation is named at a time, and the weights' bucket stays as the template writes it."""
+    """A second rollback names only its own generation, and the name of the weights bucket stays as in the template."""
     sub = {"Fn::Sub": "weights-${AWS::AccountId}"}
     before = template(Generation="bbbbbbbbbbbb", WeightsBucket=sub)
     store = template_of(before, deployment(), earlier(WeightsBucket="weights-123"))["Resources"]["Store"]["Properties"]
@@ -166,35 +168,35 @@ def test_second_rollback_leaves_the_first_s_mark_behind() -> None:
     ],
 )
 def test_what_only_a_deploy_would_bring_is_refused(properties: dict[str, Any], text: str) -> None:
-    """Archives alone would not serve: the refusal names what is missing and what to do instead."""
+    """A rollback that needs more than archives is rejected with the missing part and the fix."""
     with refused("generation-unservable", "generation aaaaaaaaaaaa", kind=StackError) as caught:
         template_of(template(), deployment(), earlier(**properties))
     assert text in caught.value.problem
 
 
 def test_pushed_weights_are_no_obstacle() -> None:
-    """All that was pushed may be read, so another revision of it is no other right."""
+    """A rollback to another pushed revision is allowed, because the container may read all pushed weights."""
     then = {"nli": {"option.model_id": "s3://{WeightsBucket}/weights/org/nli/" + "0" * 40 + "/"}}
     weights = {"WeightsBucket": "weights-123"}
     assert template_of(template(**weights), deployment(), earlier(Models=then, **weights))
 
 
 def test_comparison_designs_are_refused() -> None:
-    """Their archives have other names, or components of their own."""
+    """A rollback of a stack of the comparison designs is rejected."""
     with refused("rollback-unsupported", kind=StackError):
         check_topology(deployment(topology="cpu-onnx"))
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_template_of_another_stack_is_refused(count: int) -> None:
-    """Without just one store nobody knows what to change."""
+    """A rollback of a template without exactly one model store is rejected."""
     stores = {f"Store{number}": {"Type": "Custom::LmiModelStore"} for number in range(count)}
     with refused("store-ambiguous", kind=StackError):
         present_models({"Resources": stores})
 
 
 def test_differences_are_told_model_by_model() -> None:
-    """Who goes back sees what comes, goes and changes before it happens."""
+    """`cohost rollback` lists each model that will be added, removed or changed before it changes the stack."""
     assert differences(present_models(template()), THEN) == [
         "zero: comes back",
         "mini: goes",
@@ -218,7 +220,7 @@ def event(number: int, status: str, reason: str = "") -> dict[str, Any]:
 
 
 def stubbed(statuses: list[tuple[str, list[dict[str, Any]]]], **handed: Any) -> Any:
-    """A CloudFormation that is asked for an update and then goes through these statuses and events."""
+    """Return a CloudFormation client that accepts an update and returns these statuses and events."""
     client = boto3.client(
         "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -241,7 +243,7 @@ def stubbed(statuses: list[tuple[str, list[dict[str, Any]]]], **handed: Any) -> 
 
 
 class Storage:
-    """An S3 client that remembers what was put and deleted."""
+    """An S3 client that records stored and deleted objects."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -257,7 +259,7 @@ class Storage:
 
 
 def test_update_is_followed_to_its_end() -> None:
-    """Parameters stay as they are, and every look shows what has happened by then."""
+    """The update keeps the parameters of the stack, and its progress is printed until the end."""
     wanted: dict[str, Any] = {"Resources": {}}
     client = stubbed(
         [
@@ -280,7 +282,7 @@ def test_update_is_followed_to_its_end() -> None:
 
 
 def test_long_template_lies_in_the_bucket_for_as_long_as_it_is_read() -> None:
-    """CloudFormation takes a long template from S3 only; below the store's prefix, and gone again."""
+    """A long template is stored below the model store's prefix during the update, and deleted afterwards."""
     storage = Storage()
     wanted = {"Resources": {"x": "y" * BODY_BYTES}}
     client = stubbed([("UPDATE_COMPLETE", [])], TemplateURL=ANY)
@@ -293,7 +295,7 @@ def test_long_template_lies_in_the_bucket_for_as_long_as_it_is_read() -> None:
 
 
 def test_update_that_failed_tells_which_resource_and_why() -> None:
-    """A rolled back update is a fault, with CloudFormation's own reason."""
+    """The error of a failed update has the resource and CloudFormation's reason."""
     client = stubbed(
         [("UPDATE_ROLLBACK_COMPLETE", [event(1, "UPDATE_FAILED", "the alarm went off")])], TemplateBody=ANY
     )
@@ -304,7 +306,7 @@ def test_update_that_failed_tells_which_resource_and_why() -> None:
 
 
 def test_refused_update_is_told_in_one_line() -> None:
-    """Nothing to update, or an update under way, is CloudFormation's own sentence."""
+    """If CloudFormation rejects the update, the error has CloudFormation's message in one line."""
     client = boto3.client(
         "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -319,7 +321,7 @@ def test_refused_update_is_told_in_one_line() -> None:
 
 @pytest.mark.parametrize("body", ["Resources: {}", "[]"])
 def test_template_that_cdk_did_not_write_is_refused(body: str) -> None:
-    """A template in YAML is none of ours."""
+    """A template that is not JSON is rejected, because cdk did not write it."""
     client = boto3.client(
         "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -328,3 +330,28 @@ def test_template_that_cdk_did_not_write_is_refused(body: str) -> None:
     stub.activate()
     with refused("template-not-json", kind=StackError):
         read_template(client, "s")
+
+
+def test_a_pushed_shared_model_has_the_version_of_the_engine_process() -> None:
+    """Another version would start a second engine process, with a context of its own; stock models have no version."""
+    with refused("handler-version-differs", "models.new.handler", kind=StackError):
+        check_engine_version(template(), "new", "shared")
+
+    check_engine_version(template(Handlers={"nli": f"batched@{handler_version('shared')}"}), "new", "shared")
+    check_engine_version(template(Handlers={}), "new", "shared")
+
+
+def test_the_kinds_of_an_earlier_generation_are_its_handlers() -> None:
+    """A shared model stays one, so that callers wait for its process as long as they should."""
+    present = template()
+    present["Outputs"] |= {"Kinds": {"Value": "{}"}}
+    then = Earlier(
+        generation="aaaaaaaaaaaa",
+        left="2026-01-01T00:00:00+00:00",
+        properties={"Models": THEN, "Handlers": {"nli": "shared@old"}},
+    )
+    changed = template_of(present, deployment(), then)
+    assert json.loads(changed["Outputs"]["Kinds"]["Value"]) == {
+        "nli": "shared/text-classification",
+        "zero": "stock/zero-shot-classification",
+    }

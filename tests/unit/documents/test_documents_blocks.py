@@ -1,4 +1,4 @@
-"""What can be held of the documentation's code blocks without running them; tests/e2e/test_documents.py runs them."""
+"""The documentation's code blocks parse and name existing commands; tests/e2e/test_documents.py runs them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ COMMENT = re.compile(r"\s*(?<![\w$])#\s.*$", re.MULTILINE)
 
 
 def blocks_of(*kinds: str) -> list[Block]:
-    """All blocks with one of these marks."""
+    """Return all code blocks with one of these marks."""
     return [block for block in all_blocks() if block.kind in kinds]
 
 
 def test_every_block_says_who_holds_it_true() -> None:
-    """A block without a mark is one that nobody checks; the marks are explained in CONTRIBUTING.md."""
+    """Each code block has a mark, and CONTRIBUTING.md explains the marks."""
     wrong = [str(block) for block in all_blocks() if block.kind not in KINDS]
 
     assert not wrong, f"without a mark ({', '.join(KINDS)}) in the line above: {wrong}"
 
 
 def test_a_block_without_a_mark_is_found(tmp_path: Path) -> None:
-    """The reader of marks tells a marked block from an unmarked one, in lists too, and keeps a mark's name."""
+    """A code block without a mark is found, also in a list."""
     page = tmp_path / "page.md"
     page.write_text("<!-- run -->\n```\na\n```\n\n```\nb\n```\n- x\n  <!-- file f.yaml -->\n  ```yaml\n  c: 1\n  ```\n")
 
@@ -48,7 +48,7 @@ def test_a_block_without_a_mark_is_found(tmp_path: Path) -> None:
 
 
 def typed() -> list[Any]:
-    """Each block of commands as a parameter; to ask Locust for its options takes a process."""
+    """Return each block of commands as a parameter, marked as a process if it needs the options of Locust."""
     return [
         pytest.param(block, id=str(block), marks=pytest.mark.process if "locust" in block.text else ())
         for block in blocks_of(*COMMANDS)
@@ -81,13 +81,13 @@ def test_commands_have_the_subcommands_and_options_that_are_written(block: Block
     ],
 )
 def test_a_command_that_does_not_exist_is_found(text: str, fault: str) -> None:
-    """Each check of command lines can fail."""
+    """Each check of command lines finds a wrong command."""
     assert any(fault in found for found in command_lines.faults(text)), command_lines.faults(text)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_commands_in_running_text_exist(page: Path) -> None:
-    """What a sentence calls `cohost …` or `make …` exists, options too."""
+    """Each `cohost …` and `make …` in a sentence of a page exists, with its options."""
     spans = ((line, span) for line, span in code_spans(page) if re.match(r"(cohost|make|cdk) [a-z]", span))
     wrong = [(line, fault) for line, span in spans for fault in command_lines.faults(re.sub(r"[\[\]…]", "", span))]
 
@@ -95,7 +95,7 @@ def test_commands_in_running_text_exist(page: Path) -> None:
 
 
 def test_make_blocks_name_targets() -> None:
-    """What is left to `make` is a target of it, so somebody does run it."""
+    """Each line of a block with the mark `make` is an existing target of the Makefile."""
     for block in blocks_of("make"):
         programs = {command[0] for command in command_lines.commands(block.text)}
         assert programs == {"make"}, str(block)
@@ -114,7 +114,7 @@ def test_yaml_can_be_read_and_parts_of_a_catalog_are_taken(block: Block, tmp_pat
 
 
 def put_into(name: str, fragment: dict[str, Any], folder: Path) -> Path:
-    """One of the product's catalogs with a fragment in it."""
+    """Return one of the project's catalogs with a fragment in it."""
     file = folder / "catalog.yaml"
     file.write_text((PROJECT / "model_configs" / name).read_text(encoding="utf-8"), encoding="utf-8")
     write_into(file, yaml.safe_dump(fragment))
@@ -122,7 +122,7 @@ def put_into(name: str, fragment: dict[str, Any], folder: Path) -> Path:
 
 
 def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
-    """The check above can fail, at a wrong key and at a wrong value."""
+    """A fragment of a catalog with a wrong key or value is found."""
     with refused("key-unknown", "endpoint.instance_typo", kind=CatalogError):
         load_catalog(put_into("encoders.yaml", {"endpoint": {"instance_typo": "ml.g5.xlarge"}}, tmp_path))
     with refused("bounds-crossed", kind=CatalogError):
@@ -130,7 +130,7 @@ def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
 
 
 def test_readme_has_the_same_blocks_in_every_language() -> None:
-    """The commands are the same in both languages; tests/e2e runs those of the English page alone."""
+    """README in each language has the same code blocks; only the English ones are run."""
     english, korean = (
         [(block.kind, block.language, COMMENT.sub("", block.text)) for block in blocks(PROJECT / name)]
         for name in ("README.md", "README.ko.md")
@@ -139,7 +139,7 @@ def test_readme_has_the_same_blocks_in_every_language() -> None:
 
 
 def test_json_and_python_can_be_read() -> None:
-    """A body that a reader may send is JSON, and a reader's interpreter takes what a page shows of Python."""
+    """Each block of JSON or Python in a page can be parsed."""
     readers = {"json": json.loads, "python": lambda text: compile(text, "page", "exec")}
     for block in all_blocks():
         if block.language in readers:

@@ -23,14 +23,14 @@ FIX = "run `make docs`"
 
 
 def test_tables_of_the_catalog_are_as_the_models_say() -> None:
-    """Every key of the catalog stands on its page, with the default and the values that the code takes."""
+    """docs/catalog.md has every key of the catalog with the code's default and allowed values."""
     text = catalog_tables.PAGE.read_text(encoding="utf-8")
 
     assert catalog_tables.refresh(text) == text, FIX
 
 
 def test_a_key_without_a_row_and_a_row_without_a_key_are_refused() -> None:
-    """A new key cannot be left undocumented, and a removed one cannot stay."""
+    """A key of the catalog without a row in its page, and a row without a key, are errors."""
     text = catalog_tables.PAGE.read_text(encoding="utf-8")
     row = next(line for line in text.splitlines(keepends=True) if line.startswith("| `copy_count` |"))
 
@@ -40,7 +40,7 @@ def test_a_key_without_a_row_and_a_row_without_a_key_are_refused() -> None:
 
 
 def test_error_texts_are_those_of_the_source() -> None:
-    """Whoever searches the page for the words of an error finds it."""
+    """docs/errors.md has the text of every error in the source."""
     assert error_texts.PAGE.read_text(encoding="utf-8") == error_texts.page(error_texts.collect()), FIX
 
 
@@ -50,7 +50,7 @@ def test_every_error_has_a_code() -> None:
 
 
 def test_a_code_is_of_one_class_and_reads_as_one() -> None:
-    """A code tells a script what kind of fault it is: two to four words, and never of two classes."""
+    """An error code has two to four words and belongs to one class."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for text in error_texts.collect():
         # A field's fault becomes one of the faults of a CatalogError.
@@ -61,7 +61,7 @@ def test_a_code_is_of_one_class_and_reads_as_one() -> None:
 
 
 def test_texts_of_every_form_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of f-strings, one that is put together, and a field's fault are listed; one without a code is found."""
+    """Error texts in f-strings, joined texts and field faults are found, and one without a code is rejected."""
     (tmp_path / "cohost").mkdir()
     (tmp_path / "cohost" / "errors.py").write_text(
         "class CodedError(Exception): ...\n"
@@ -83,7 +83,7 @@ def test_texts_of_every_form_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """All pages are in the navigation, and every link and anchor between them leads somewhere."""
+    """The site has all pages in its navigation, and each link and anchor between pages has a target."""
     config = load_config(str(PROJECT / "mkdocs.yml"), site_dir=str(tmp_path / "site"), strict=True)
 
     build(config)

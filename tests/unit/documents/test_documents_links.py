@@ -1,4 +1,4 @@
-"""Every link of README and docs leads somewhere, on GitHub and in the checkout; what is on the web is not asked."""
+"""Every link of README and docs to a file or an anchor has a target; links to the web are not checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path) -> list[str]:
-    """The links of a page that lead nowhere, with their lines."""
+    """Return the links of a page without a target, with their lines."""
     wrong = []
     for line, target in links(page):
         parts = urlsplit(target)
@@ -47,7 +47,7 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
-    """A missing file and a missing heading are told, with the line; what is there is not."""
+    """A link to a missing file or heading is found with its line."""
     page = tmp_path / "page.md"
     page.write_text("# One `two`, three\n## Two\n## Two\n[a](gone.md)\n\n[b](#nope) [c](#one-two-three) [d](#two-1)\n")
 
@@ -64,7 +64,7 @@ def test_named_files_are_there(page: Path) -> None:
 
 
 def test_links_to_the_web_are_whole_and_encrypted() -> None:
-    """A link to the web names a host, by https; whether the page is there is for a person to see."""
+    """Each link to the web has a host and https; the page itself is not requested."""
     for page in pages():
         for line, target in links(page):
             parts = urlsplit(target)

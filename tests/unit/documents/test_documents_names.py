@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @functools.cache
 def outputs() -> frozenset[str]:
-    """The texts that may name an output, from the folders that make them."""
+    """Return the texts in the source that may be names of outputs."""
     files = (path for folder in ("cohost", "constructs_lib", "stacks") for path in (PROJECT / folder).rglob("*.py"))
     return frozenset(name for path in files for name in re.findall(r'"([A-Z][A-Za-z]+)"', path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_outputs_that_a_page_names_exist(page: Path) -> None:
-    """What is called an output of the stack is one."""
+    """Each output that a page names is an output of the stack."""
     named = re.findall(r"\boutputs?\s\(?`([A-Za-z]+)`", page.read_text(encoding="utf-8"))
 
     assert set(named) <= outputs()
@@ -46,7 +46,7 @@ def _below(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def sections() -> dict[str, list[type[BaseModel]]]:
-    """The catalog's parts that have keys of their own, by their names; a model's parts too."""
+    """Return the sections of the catalog by name, including sections of a model."""
     found: dict[str, list[type[BaseModel]]] = {}
     waiting: list[type[BaseModel]] = [Catalog]
     while waiting:
@@ -59,7 +59,7 @@ def sections() -> dict[str, list[type[BaseModel]]]:
 
 
 def unknown_keys(page: Path) -> list[str]:
-    """The `section.key` of a page whose section is the catalog's and has no such key."""
+    """Return each `section.key` of a page whose section exists in the catalog but not the key."""
     parts = sections()
     wrong = []
     for line, span in code_spans(page):
@@ -75,12 +75,12 @@ def unknown_keys(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_keys_of_the_catalog_that_a_page_names_exist(page: Path) -> None:
-    """`storage.keep_generations` and its like can be written into a catalog."""
+    """Each key such as `storage.keep_generations` in a page exists in the catalog."""
     assert unknown_keys(page) == []
 
 
 def test_a_key_that_does_not_exist_is_found(tmp_path: Path) -> None:
-    """The check above can fail, in a nested part too."""
+    """A page with an unknown key of the catalog is found, also in a nested section."""
     page = tmp_path / "page.md"
     page.write_text("`storage.prefix` `storage.nope` `monitoring.alarms.nope: 1` `models.yaml` `gpu.minWorkers`\n")
 

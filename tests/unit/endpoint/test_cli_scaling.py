@@ -1,4 +1,4 @@
-"""The commands of a scale-to-zero endpoint: what they print, what they refuse, and how they end."""
+"""The commands of a scale-to-zero endpoint: output, rejections and exit codes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.commands.options import parse_seconds
-from cohost.errors import NoCapacityError, RoutingError
+from cohost.errors import NoCapacityError, RoutingError, StackError
 from cohost.waiting import Backoff
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from click import Result
 
 NO_CAPACITY = "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in-progress"
@@ -40,12 +42,12 @@ def run(*arguments: str) -> Result:
 
 
 def text(result: Result) -> str:
-    """What was printed, on one line."""
+    """Return the printed text on one line."""
     return " ".join(re.sub(r"[│┃━─┏┓┡┩└┘┴┬]", " ", result.stdout).split())
 
 
 def test_sleep_says_what_wakes_it_and_that_no_instance_bills(session: Session) -> None:
-    """A person sees what was done and what it costs from then on."""
+    """`cohost sleep` prints what wakes the endpoint, and that no instance bills."""
     result = run("sleep")
 
     assert "lmi-cohost goes to sleep: copies 1 to 0." in text(result)
@@ -55,7 +57,7 @@ def test_sleep_says_what_wakes_it_and_that_no_instance_bills(session: Session) -
 
 
 def test_sleep_says_what_still_bills(session: Session) -> None:
-    """Instances that the endpoint keeps are told with their price and the key that lets them go."""
+    """`cohost sleep` prints the price of instances that stay, with the key that removes them."""
     session.minimum = session.deployed_minimum = 1
     session.managed = {"Status": "ENABLED", "MinInstanceCount": 1}
 
@@ -68,7 +70,7 @@ def test_sleep_says_what_still_bills(session: Session) -> None:
 
 
 def test_instances_without_managed_scaling_stay(session: Session) -> None:
-    """Without it the endpoint's instances are as many as it was made with."""
+    """An endpoint without managed scaling keeps the number of instances with which it was created."""
     session.managed, session.minimum = None, None
 
     printed = text(run("sleep"))
@@ -79,7 +81,7 @@ def test_instances_without_managed_scaling_stay(session: Session) -> None:
 
 @pytest.mark.usefixtures("session")
 def test_sleep_as_json_is_data() -> None:
-    """A script reads what was changed."""
+    """`cohost sleep --json` prints the changes."""
     data = json.loads(run("sleep", "--json").stdout)
 
     assert (data["copies_before"], data["copies"], data["instances_that_stay"]) == (1, 0, 0)
@@ -87,7 +89,7 @@ def test_sleep_as_json_is_data() -> None:
 
 
 def test_wake_waits_until_a_model_answers(session: Session) -> None:
-    """The command ends when calls succeed; the wait is told on stderr."""
+    """`cohost wake` ends when a call succeeds, and prints the wait on stderr."""
     session.desired = session.current = 0
 
     result = run("wake")
@@ -99,7 +101,7 @@ def test_wake_waits_until_a_model_answers(session: Session) -> None:
 
 
 def test_wake_keeps_a_number_of_copies(session: Session) -> None:
-    """For working hours; as data for a script."""
+    """`cohost wake --copies` keeps this number of copies, and --json prints the result for scripts."""
     data = json.loads(run("wake", "--copies", "2", "--json").stdout)
 
     assert (data["copies"], data["bounds"]["minimum"], data["running"]) == (2, 2, 2)
@@ -109,7 +111,7 @@ def test_wake_keeps_a_number_of_copies(session: Session) -> None:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bucket holds one archive of all models."""
+    """Return a bucket with one archive of all models."""
     archives = SimpleNamespace(models=lambda _: {"models": "bundle-0123456789abcdef"})
     monkeypatch.setattr("cohost.endpoint.status.ModelStore", lambda *_: archives)
 
@@ -127,7 +129,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_status_tells_what_a_call_would_meet(session: Session, state: dict[str, Any], words: str) -> None:
-    """Copies, bounds and, at zero, what wakes the endpoint; the bundle's content by its digest."""
+    """`cohost status` shows copies, bounds, the digest of the archive, and at zero the way to wake."""
     vars(session).update(state)
 
     printed = text(run("status"))
@@ -159,7 +161,7 @@ def test_status_as_json_has_the_component(session: Session) -> None:
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])
 def test_multi_model_endpoints_are_refused(session: Session, command: str) -> None:
-    """With the reason and the way out."""
+    """`cohost wake` and `cohost sleep` reject a multi-model endpoint with the reason and a fix."""
     session.outputs |= {"Topology": "multi-model"}
     del session.outputs["InferenceComponentName"]
 
@@ -168,14 +170,32 @@ def test_multi_model_endpoints_are_refused(session: Session, command: str) -> No
 
 
 def test_push_is_refused_before_anything_is_sent(session: Session) -> None:
-    """A component's archive holds all models, so only a deploy adds one."""
+    """`cohost push` is rejected for a component before any request, because only a deploy adds a model."""
     with refused("topology-unfit", "cohost push", kind=RoutingError):
         run("push", "minilm", "--stack", "S", "--catalog", "model_configs/offline.yaml")
     assert session.changes == []
 
 
+def test_push_of_a_shared_model_reads_the_version_of_the_running_engine_process(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another version would need a second engine process, so nothing is written."""
+    session.outputs |= {"Topology": "multi-model"}
+    del session.outputs["InferenceComponentName"]
+    store = {"Type": "Custom::LmiModelStore", "Properties": {"Handlers": {"old": "shared@0123456789ab"}}}
+    monkeypatch.setattr(session, "get_template", lambda **_: {"TemplateBody": {"Resources": {"Store": store}}})
+    catalog = tmp_path / "catalog.yaml"
+    catalog.write_text(
+        "endpoint: {name: e, instance_type: ml.g5.xlarge, image: 'djl-inference:0.36.0-lmi26.0.0-cu130'}\n"
+        "models:\n  nli: {model_id: org/nli, task: text-classification, handler: shared}\n"
+    )
+    with refused("handler-version-differs", "models.nli.handler", kind=StackError):
+        run("push", "nli", "--stack", "S", "--catalog", str(catalog))
+    assert session.changes == []
+
+
 def test_invoke_at_zero_fails_with_a_fault_of_its_own(session: Session) -> None:
-    """Without --wake a caller is not kept waiting."""
+    """`cohost invoke` without --wake fails at once if no copy runs."""
     session.answers = [fault("InvokeEndpoint", NO_CAPACITY, code="ValidationError")]
 
     with refused("no-capacity", kind=NoCapacityError):
@@ -183,7 +203,7 @@ def test_invoke_at_zero_fails_with_a_fault_of_its_own(session: Session) -> None:
 
 
 def test_invoke_with_wake_waits_and_answers(session: Session) -> None:
-    """The answer is the only thing on stdout."""
+    """`cohost invoke --wake` prints only the answer on stdout."""
     session.desired, session.current = 1, 0
     session.answers = [fault("InvokeEndpoint", NO_CAPACITY, code="ValidationError")]
 
@@ -197,13 +217,13 @@ def test_invoke_with_wake_waits_and_answers(session: Session) -> None:
     ("given", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("1.5h", 5400), (900.0, 900), ("0", 0)]
 )
 def test_durations(given: Any, seconds: float) -> None:
-    """A number with or without a unit."""
+    """A duration is a number with or without a unit."""
     assert parse_seconds(given) == seconds
 
 
 @pytest.mark.parametrize("given", ["", "m", "15 m", "-1", "1d", "1e3", "٣m"])
 def test_wrong_durations_are_wrong_usage(given: str) -> None:
-    """What is allowed is told."""
+    """A wrong duration ends with exit code 2 and a message that names the allowed form."""
     result = CliRunner().invoke(cli.app, ["wake", "--timeout", given])
 
     assert result.exit_code == 2

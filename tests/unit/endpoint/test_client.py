@@ -1,4 +1,4 @@
-"""The client: what is sent, what comes back, and what each failure is called."""
+"""The client: its requests, its results, and the class of each failure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NO_CAPACITY = (
 
 
 class Harness:
-    """A client whose services answer what a test tells them to; anything else that is sent fails the test.
+    """A client with fake services that answer as a test prepares; an unexpected request fails the test.
 
     Waiting takes no time: `pauses` holds how long it would have.
     """
@@ -67,7 +67,7 @@ class Harness:
         self.client = CohostClient(deployment, runtime=runtime, s3=s3, sagemaker=sagemaker, clock=clock)
 
     def answers(self, content: object, *, expected: dict[str, Any] | None = None) -> None:
-        """The next call answers 200 with this content, as JSON unless it is bytes."""
+        """Let the next call answer 200 with this content, as JSON unless it is bytes."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         response = {"Body": StreamingBody(io.BytesIO(data), len(data))}  # type: ignore[no-untyped-call]
         self.runtime.add_response("invoke_endpoint", response, expected)
@@ -78,11 +78,11 @@ class Harness:
         self.runtime.add_client_error("invoke_endpoint", code, message, status, modeled_fields=fields or None)
 
     def is_stopped(self, *, text: str = STOPPED, status: int = 400, code: str = "ModelError") -> None:
-        """The next call does not reach the model, because its process has ended; or something like it."""
+        """Let the next call get the error of a stopped process, or a similar one."""
         self.fails(code, 424, OriginalStatusCode=status, OriginalMessage=text, LogStreamArn="arn")
 
     def lists(self, *names: str) -> None:
-        """The next listing of the live generation shows these keys."""
+        """Let the next listing of the live generation return these keys."""
         keys = [{"Key": f"p/0123456789ab/{name}"} for name in names]
         self.s3.add_response("list_objects_v2", {"Contents": keys}, {"Bucket": "bucket", "Prefix": "p/0123456789ab/"})
 
@@ -91,7 +91,7 @@ class Harness:
         self.fails("ValidationError", 400, message=NO_CAPACITY)
 
     def has_copies(self, current: int, desired: int, status: str = "InService", **more: str) -> None:
-        """The next look at the component shows so many copies."""
+        """Let the next description of the component have this number of copies."""
         arn = "arn:aws:sagemaker:us-east-1:123456789012:"
         answer = {
             "InferenceComponentName": "lmi-cohost-models",
@@ -108,7 +108,7 @@ class Harness:
         self.sagemaker.add_response("describe_inference_component", answer, name)
 
     def nothing_is_left(self) -> None:
-        """All that was told to be asked was asked."""
+        """Assert that all prepared requests were made."""
         for stubber in self.stubbers:
             stubber.assert_no_pending_responses()
 
@@ -126,7 +126,7 @@ def component() -> Harness:
 
 
 def test_call_is_addressed_and_read(harness: Harness) -> None:
-    """A name, texts and parameters go out as the handler reads them; the JSON comes back as data."""
+    """A call sends name, texts and parameters in the handler's form, and returns the parsed JSON."""
     harness.answers(
         [{"label": "entailment", "score": 0.9}],
         expected={
@@ -142,7 +142,7 @@ def test_call_is_addressed_and_read(harness: Harness) -> None:
 
 
 def test_no_parameters_are_left_out_of_the_body(harness: Harness) -> None:
-    """The stock handler answers `parameters: null` with an error sentence."""
+    """A body without parameters has no key `parameters`, because the stock handler rejects null."""
     harness.answers(
         [1], expected={"Body": b'{"inputs": ["a", "b"]}', **_any("EndpointName TargetModel ContentType Accept")}
     )
@@ -152,20 +152,20 @@ def test_no_parameters_are_left_out_of_the_body(harness: Harness) -> None:
 
 @pytest.mark.parametrize("inputs", ["", [], {}, None])
 def test_empty_inputs_are_not_sent(harness: Harness, inputs: object) -> None:
-    """A call that can only fail does not cost a round trip."""
+    """A call without inputs is rejected before a request."""
     with refused("inputs-empty", "inputs of nli", kind=InvocationError):
         harness.client.invoke("nli", inputs)
 
 
 def test_body_over_the_service_s_limit_is_not_sent(harness: Harness) -> None:
-    """The limit is told with both sizes and the way out."""
+    """A body over the limit is rejected with both sizes and the fix."""
     with refused("body-too-large", kind=InvocationError) as caught:
         harness.client.invoke("nli", "x" * MAX_BODY_BYTES)
     assert str(MAX_BODY_BYTES) in caught.value.allowed
 
 
 def test_unknown_model_is_not_called(harness: Harness) -> None:
-    """No request leaves for a name that neither the outputs nor the live generation have."""
+    """The client sends no request for a model that neither the outputs nor the live generation have."""
     harness.lists("nli.tar.gz", "mini.tar.gz", "README")
 
     with refused("model-not-deployed", "model", kind=RoutingError):
@@ -173,7 +173,7 @@ def test_unknown_model_is_not_called(harness: Harness) -> None:
 
 
 def test_model_pushed_since_the_deploy_is_found(harness: Harness) -> None:
-    """A pushed model answers by its name at once, and S3 is asked for it only once."""
+    """A pushed model answers by its name at once, and S3 is listed only once."""
     harness.lists("nli.tar.gz", "new.tar.gz")
     harness.answers([1], expected={"TargetModel": "new.tar.gz", **_any("EndpointName Body ContentType Accept")})
     harness.answers([2])
@@ -183,7 +183,7 @@ def test_model_pushed_since_the_deploy_is_found(harness: Harness) -> None:
 
 
 def test_caller_who_may_not_list_still_hears_the_known_names(harness: Harness) -> None:
-    """The right to invoke is enough to use the client."""
+    """A caller without the right to list the bucket gets the names of the outputs in the error."""
     harness.s3.add_client_error("list_objects_v2", "AccessDenied", "no", 403)
 
     with refused("model-not-deployed", "model", kind=RoutingError):
@@ -191,7 +191,7 @@ def test_caller_who_may_not_list_still_hears_the_known_names(harness: Harness) -
 
 
 def test_loading_model_is_asked_again(harness: Harness) -> None:
-    """A first call of a big model answers 429 for a while; the client waits for it."""
+    """A call of a loading model, which gets 429, is repeated until the model answers."""
     harness.fails("ModelNotReadyException", 429)
     harness.fails("ModelNotReadyException", 429)
     harness.answers([1])
@@ -200,7 +200,7 @@ def test_loading_model_is_asked_again(harness: Harness) -> None:
 
 
 def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> None:
-    """Waiting has an end, with the service's own word as the reason."""
+    """Waiting for a load ends at its limit with SageMaker's message."""
     harness.fails("ModelNotReadyException", 429, message="still loading")
 
     with refused("model-not-ready", "model nli", kind=ModelNotReadyError) as caught:
@@ -212,7 +212,7 @@ def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> No
 
 
 def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> None:
-    """What the container said is told, not only that it failed."""
+    """The error of a failed call has the container's status and message."""
     harness.fails(
         "ModelError", 424, OriginalStatusCode=424, OriginalMessage='{\n "error": "too long"\n}', LogStreamArn="arn"
     )
@@ -238,7 +238,7 @@ def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> N
     ],
 )
 def test_a_containers_words_are_told_without_their_json(harness: Harness, answer: str, told: str) -> None:
-    """In each form that DJL Serving gives an error; what is none of them is told as it is, in one line."""
+    """The error has the message from each of DJL Serving's forms of errors; another text is shown unchanged."""
     harness.fails("ModelError", 424, OriginalStatusCode=500, OriginalMessage=answer, LogStreamArn="arn")
     with refused("endpoint-answer") as caught:
         harness.client.invoke("nli", "a")
@@ -246,7 +246,7 @@ def test_a_containers_words_are_told_without_their_json(harness: Harness, answer
 
 
 def test_sentence_with_status_200_is_an_error(harness: Harness) -> None:
-    """The stock handler answers unreadable input with 200; a caller must not take that for a result."""
+    """An answer 200 with a sentence of the stock handler is an error."""
     harness.answers(b"Input Parsing failed. Ensure that the request payload is valid.")
 
     with refused("answer-not-results", "model nli", kind=InvocationError):
@@ -254,7 +254,7 @@ def test_sentence_with_status_200_is_an_error(harness: Harness) -> None:
 
 
 def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
-    """The same call, told to the component, with the caller's own attributes beside the model."""
+    """A call of a component names the model in the custom attributes, beside the caller's own attributes."""
     component.answers(
         [1],
         expected={
@@ -270,7 +270,7 @@ def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
 
 @pytest.mark.parametrize("deployed", [{"xlmr-large": "xlmr-large"}, {"xlmr-large": "xlmr_large"}])
 def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, str]) -> None:
-    """Also on a stack whose outputs and folders still have the catalog's name: the server's is the same."""
+    """A call of a component uses the server's name of the model, even if the stack's outputs have the catalog's."""
     harness = Harness(dataclasses.replace(COMPONENT, models=deployed))
     attributes = {"CustomAttributes": "model_name=xlmr_large"}
     harness.answers([1], expected={**attributes, **_any("EndpointName InferenceComponentName Body ContentType Accept")})
@@ -280,13 +280,13 @@ def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, st
 
 @pytest.mark.parametrize("model", ["NLI", "../nli", "nli.tar.gz", "", "lmi-cohost-models", "other"])
 def test_unknown_model_of_a_component_is_not_called(component: Harness, model: str) -> None:
-    """No request leaves, to S3 neither: a component has no model beside those of its deploy."""
+    """The client sends no request for a model that a component lacks, and does not look into S3."""
     with refused("model-not-deployed", "model", kind=RoutingError):
         component.client.invoke(model, "a")
 
 
 def test_the_other_topology_s_argument_sends_nothing(harness: Harness, component: Harness) -> None:
-    """Who mixes the ways up is told the right argument, before any request."""
+    """An argument of the other topology raises an error that names the right argument, and no request is sent."""
     with refused("address-of-other-topology", "target_model", kind=RoutingError):
         component.client.invoke("nli", "a", target_model="nli.tar.gz")
     with refused("address-of-other-topology", "inference_component_name", kind=RoutingError):
@@ -294,7 +294,7 @@ def test_the_other_topology_s_argument_sends_nothing(harness: Harness, component
 
 
 def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
-    """Who does not wait can tell zero from every other refusal, and hears how to wait."""
+    """An endpoint without copies raises its own error class, whose fix tells how to wait for a copy."""
     component.is_at_zero()
 
     with refused("no-capacity", "model nli", kind=NoCapacityError) as caught:
@@ -305,7 +305,7 @@ def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
 
 
 def test_waking_calls_once_and_then_looks(component: Harness) -> None:
-    """Only the first call is refused: while a copy starts nothing is sent that would ask for another one."""
+    """A call that waits for a wake-up is rejected once; then the client polls without calls until a copy runs."""
     told: list[float] = []
     component.is_at_zero()
     component.has_copies(0, 0)
@@ -320,7 +320,7 @@ def test_waking_calls_once_and_then_looks(component: Harness) -> None:
 
 
 def test_a_call_that_nobody_heard_is_made_again(component: Harness) -> None:
-    """If after three minutes no copy is wanted, the alarm missed the call."""
+    """If no copy is requested after three minutes, the client calls again."""
     component.is_at_zero()
     for _ in range(20):  # after 2, 6, 14, 24 … 184 s
         component.has_copies(0, 0)
@@ -333,7 +333,7 @@ def test_a_call_that_nobody_heard_is_made_again(component: Harness) -> None:
 
 
 def test_who_may_not_look_calls_now_and_then(component: Harness) -> None:
-    """The right to invoke is enough to wait; a call a minute shows when it is up."""
+    """A caller without the right to describe the component waits by one call per minute."""
     component.is_at_zero()
     for _ in range(8):
         component.sagemaker.add_client_error("describe_inference_component", "AccessDeniedException", "no", 400)
@@ -345,7 +345,7 @@ def test_who_may_not_look_calls_now_and_then(component: Harness) -> None:
 
 
 def test_waking_has_a_limit(component: Harness) -> None:
-    """The error is the typed one, and says that it was waited for."""
+    """A wait for a copy ends at its limit with the typed error and the waiting time."""
     component.is_at_zero()
     for _ in range(4):
         component.has_copies(0, 1, "Updating")
@@ -357,7 +357,7 @@ def test_waking_has_a_limit(component: Harness) -> None:
 
 
 def test_a_component_that_has_failed_is_not_waited_for(component: Harness) -> None:
-    """What cannot come up by itself is told at once, with SageMaker's reason."""
+    """A failed inference component raises an error with SageMaker's reason at once, because waiting cannot help."""
     component.is_at_zero()
     component.has_copies(0, 1, "Failed", FailureReason="the archive is not there")
 
@@ -377,7 +377,7 @@ def test_a_component_that_has_failed_is_not_waited_for(component: Harness) -> No
     ],
 )
 def test_waking_repeats_no_other_fault(component: Harness, code: str, status: int, message: str) -> None:
-    """A 400 that is not about capacity, or a model that says so itself, goes to the caller at once."""
+    """A 400 that is not about capacity, or comes from a model, is raised at once."""
     component.fails(code, status, message=message)
 
     with pytest.raises(InvocationError) as caught:
@@ -388,7 +388,7 @@ def test_waking_repeats_no_other_fault(component: Harness, code: str, status: in
 
 
 def test_waking_changes_nothing_on_a_multi_model_endpoint(harness: Harness) -> None:
-    """The same code runs on both topologies: an endpoint that is never at zero needs no waking."""
+    """`wake=True` has no effect on a multi-model endpoint, so the same code works on both topologies."""
     harness.answers([1])
 
     assert harness.client.invoke("nli", "a", wake=True) == [1]
@@ -398,7 +398,7 @@ BATCHED = dataclasses.replace(DEPLOYMENT, handlers={"nli": "batched", "mini": "s
 
 
 def test_model_that_is_restarted_is_asked_again() -> None:
-    """While the server starts a batched model's process again it answers 400; the caller gets the model's answer."""
+    """A call that gets 400 during the restart of a batched model is repeated until the model answers."""
     harness = Harness(BATCHED)
     for _ in range(8):
         harness.is_stopped()
@@ -409,7 +409,7 @@ def test_model_that_is_restarted_is_asked_again() -> None:
 
 
 def test_restart_is_waited_for_two_minutes() -> None:
-    """Then the caller hears what it waited for, and how to wait longer."""
+    """The client retries for two minutes during a restart, and its error names the option for a longer wait."""
     harness = Harness(BATCHED)
     for _ in range(29):  # after 0, 0.25, 0.75, 1.75, 3.75, 7.75, 12.75 … 117.75 and 120 s
         harness.is_stopped()
@@ -426,7 +426,7 @@ def test_restart_is_waited_for_two_minutes() -> None:
     ("deployment", "whose"), [(BATCHED, "the process of handler stock"), (DEPLOYMENT, "its process")]
 )
 def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deployment, whose: str) -> None:
-    """A stock model, and one of which the outputs say nothing, may have another worker; the error says what it is."""
+    """A call of a stopped stock model is repeated for a short time only, and its error names the state."""
     harness = Harness(deployment)
     for _ in range(6):
         harness.is_stopped()
@@ -441,7 +441,7 @@ def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deploym
 
 
 def test_way_back_is_the_topology_s() -> None:
-    """A component is ended and started by commands; a multi-model endpoint loads anew what changes its address."""
+    """The fix for a dead model depends on the topology: sleep and wake, or a changed address."""
     for deployment, way in ((DEPLOYMENT, "run `cdk deploy S`"), (COMPONENT, "run `cohost sleep` and `cohost wake`")):
         harness = Harness(deployment)
         harness.is_stopped()
@@ -451,7 +451,7 @@ def test_way_back_is_the_topology_s() -> None:
 
 
 def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
-    """A model that is dead for ever costs each further call one request and no wait; an answer ends that."""
+    """After a wait without success each further call is one request without a wait, until one is answered."""
     harness = Harness(BATCHED)
     for _ in range(7):
         harness.is_stopped()
@@ -469,7 +469,7 @@ def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
 
 
 def test_longer_limit_waits_again() -> None:
-    """A caller that says how long to wait is not bound by what others waited in vain."""
+    """A call with its own time limit waits even if earlier calls waited without success."""
     harness = Harness(BATCHED)
     for _ in range(3):
         harness.is_stopped()
@@ -493,7 +493,7 @@ def test_longer_limit_waits_again() -> None:
     ],
 )
 def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
-    """A 400 that the model means is the caller's to mend, and a text of a model's own is no word of the server."""
+    """Other answers 400 are not retried."""
     harness = Harness(BATCHED)
     harness.is_stopped(**answer)
 
@@ -505,7 +505,7 @@ def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
 
 
 def test_the_service_s_own_refusal_is_not_repeated() -> None:
-    """The text counts where a model's container says it, behind ModelError."""
+    """The text of a stopped process leads to a retry only in an error of the model's container."""
     harness = Harness(BATCHED)
     harness.fails("ValidationError", 400, message=STOPPED)
 

@@ -26,7 +26,7 @@ OUTPUTS = {
 
 @pytest.fixture
 def cloudformation() -> tuple[Any, Stubber]:
-    """A CloudFormation client that answers what a test tells it to."""
+    """Return a CloudFormation client with prepared answers."""
     client = boto3.client(
         "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -34,7 +34,7 @@ def cloudformation() -> tuple[Any, Stubber]:
 
 
 def stack(outputs: dict[str, str]) -> dict[str, Any]:
-    """DescribeStacks' answer for a stack with these outputs."""
+    """Return DescribeStacks' answer for a stack with these outputs."""
     listed = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
     return {
         "Stacks": [
@@ -49,7 +49,7 @@ def stack(outputs: dict[str, str]) -> dict[str, Any]:
 
 
 def test_outputs_become_a_deployment() -> None:
-    """The stack says everything that a caller has to know."""
+    """The stack's outputs have all that a caller needs."""
     deployment = Deployment.from_outputs("S", OUTPUTS)
 
     assert deployment.endpoint_name == "lmi-cohost"
@@ -58,7 +58,7 @@ def test_outputs_become_a_deployment() -> None:
 
 
 def test_outputs_say_what_each_model_does_and_by_which_handler() -> None:
-    """A stack of an earlier version says neither, and can be called all the same."""
+    """The outputs have the task and handler of each model; a stack of an earlier version works without."""
     kinds = {"Kinds": '{"nli": "batched/text-classification"}'}
 
     told, untold = Deployment.from_outputs("S", {**OUTPUTS, **kinds}), Deployment.from_outputs("S", OUTPUTS)
@@ -68,7 +68,7 @@ def test_outputs_say_what_each_model_does_and_by_which_handler() -> None:
 
 
 def test_outputs_of_a_scale_to_zero_stack_name_its_component() -> None:
-    """The component is part of each call, so a stack that lacks it is told."""
+    """A scale-to-zero stack without the output of its component is an error."""
     outputs = {**OUTPUTS, "Topology": "scale-to-zero", "Models": '{"nli": "nli"}'}
     with refused("outputs-missing", "stack S", kind=StackError) as caught:
         Deployment.from_outputs("S", outputs)
@@ -82,14 +82,14 @@ def test_outputs_of_a_scale_to_zero_stack_name_its_component() -> None:
 
 @pytest.mark.parametrize("missing", sorted(OUTPUTS))
 def test_stack_of_another_kind_is_refused(missing: str) -> None:
-    """A stack that is not ours is told by what it lacks."""
+    """A stack that is not this project's is rejected with the missing outputs."""
     with refused("outputs-missing", "stack S") as caught:
         Deployment.from_outputs("S", {key: value for key, value in OUTPUTS.items() if key != missing})
     assert missing in caught.value.problem
 
 
 def test_unknown_stack_says_how_to_deploy(cloudformation: tuple[Any, Stubber]) -> None:
-    """The commonest mistake, calling before deploying, has its fix in the message."""
+    """The error for a missing stack has the command to deploy."""
     client, stubber = cloudformation
     stubber.add_client_error("describe_stacks", "ValidationError", "Stack with id S does not exist", 400)
 
@@ -99,7 +99,7 @@ def test_unknown_stack_says_how_to_deploy(cloudformation: tuple[Any, Stubber]) -
 
 
 def test_refused_credentials_are_no_reason_to_deploy(cloudformation: tuple[Any, Stubber]) -> None:
-    """The service's text says what is wrong with them; a deploy with the same ones would fail as well."""
+    """The error for rejected credentials has AWS's message, and does not advise to deploy."""
     client, stubber = cloudformation
     stubber.add_client_error("describe_stacks", "InvalidClientTokenId", "The access key 'test' is unknown.", 403)
 
@@ -110,7 +110,7 @@ def test_refused_credentials_are_no_reason_to_deploy(cloudformation: tuple[Any, 
 
 
 def test_stack_under_way_has_no_outputs_yet(cloudformation: tuple[Any, Stubber]) -> None:
-    """A stack that is being created says so."""
+    """The error for a stack that is being created says so."""
     client, stubber = cloudformation
     stubber.add_response("describe_stacks", stack({}))
 
@@ -119,7 +119,7 @@ def test_stack_under_way_has_no_outputs_yet(cloudformation: tuple[Any, Stubber])
 
 
 def test_missing_credentials_are_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without credentials the message names what to set."""
+    """The error for missing credentials names the variables to set."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

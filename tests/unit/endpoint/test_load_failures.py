@@ -1,4 +1,4 @@
-"""Why models were not loaded, as read from a container's log: the real server's lines, and the emulation's."""
+"""The reasons why models were not loaded, read from log lines of the real server and of the emulator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOTHING = "Failed to initialize model: invoke handler failure"
 
 
 def read(text: str, *names: str) -> tuple[LoadFailure, ...]:
-    """The failures that a log tells of."""
+    """Return the failures in a log."""
     reader = LogReader(names=names)
     for line in text.splitlines():
         reader.feed(line)
@@ -49,7 +49,7 @@ def read(text: str, *names: str) -> tuple[LoadFailure, ...]:
 
 
 def test_the_answer_is_the_reason_where_it_holds_one() -> None:
-    """The name is the catalog's, though the server has replaced a hyphen and the thread's name is cut."""
+    """An answer with a reason is used, with the catalog's name of the model."""
     log = TRACEBACK.format(model="xlmr_large_mult", reason="told twice") + STORE_FAILED.format(
         model="xlmr_large_multi", message="Failed to initialize model: org/xlmr: dtype: 'fp8' is not allowed"
     )
@@ -61,7 +61,7 @@ def test_the_answer_is_the_reason_where_it_holds_one() -> None:
 
 
 def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker() -> None:
-    """The server says no more than that there was a failure; another model's error is not taken for it."""
+    """The reason of a failed load is the last error of the model's own worker in the log."""
     log = (
         TRACEBACK.format(model="xlmr_large", reason="no such file")
         + TRACEBACK.format(model="mini", reason="of a request")
@@ -73,20 +73,20 @@ def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker()
 
 
 def test_a_log_without_a_reason_names_the_model_all_the_same() -> None:
-    """The server's metric is enough to know which one it was."""
+    """A log without a reason still names the model, by the server's metric."""
     assert read("server_metric - ModelLoadingError.Count:1|#Model:a_b") == (
         LoadFailure(model="a_b", reason="the log has no reason"),
     )
 
 
 def test_two_folders_of_one_name_are_a_failure() -> None:
-    """It ends the server at its start (recorded: 29_store_folder_names)."""
+    """Two model folders with one name are a load failure, because they end the server at its start (recorded: 29)."""
     (failure,) = read("ai.djl.serving.http.BadRequestException: Workflow a_b is already registered.")
     assert failure.line() == "model a_b was not loaded: two folders of the model store become a_b"
 
 
 def test_a_multi_model_container_fails_calls_by_their_target() -> None:
-    """The emulation's own line has the caller's name, the worker's thread SageMaker's; the last error is the reason."""
+    """On a multi-model container the failed model is named by its target, with the last error as reason."""
     log = TRACEBACK.format(model="0123456789abcde", reason="labels do not fit the head") + (
         '2026-12-01T00:00:00.000+00:00 sagemaker minilm.tar.gz was not loaded: { "code": 500, "type": '
         f'"EngineException", "message": "{NOTHING}" }}'
@@ -104,13 +104,13 @@ def test_a_multi_model_container_fails_calls_by_their_target() -> None:
     ],
 )
 def test_a_model_that_is_loaded_later_is_no_failure_any_more(good: str) -> None:
-    """The last word counts, and for that model alone."""
+    """A model that loads later is no longer a failure."""
     bad = "2026-12-01T00:00:00.000+00:00 sagemaker {}.tar.gz was not loaded: no memory\n"
     assert [one.model for one in read(bad.format("mini") + bad.format("nli") + good)] == ["nli"]
 
 
 class Logs:
-    """CloudWatch Logs with one group, whose events come in pages of one."""
+    """A fake CloudWatch Logs with one group, whose events come in pages of one."""
 
     def __init__(self, *messages: str) -> None:
         self.messages = list(messages)
@@ -128,7 +128,7 @@ class Logs:
 
 
 def test_a_watch_reads_each_event_once_and_leaves_out_what_it_cannot_read() -> None:
-    """A group that is not there yet, or is gone, is no fault; from one look to the next nothing counts twice."""
+    """A watch returns each event once, and ignores a missing log group."""
     logs: Any = Logs("a", "x sagemaker mini.tar.gz was not loaded: no memory")
     watch = LogWatch(logs, ["mini"], since_ms=7)
     watch.look(["gone", "there"])
@@ -140,7 +140,7 @@ def test_a_watch_reads_each_event_once_and_leaves_out_what_it_cannot_read() -> N
 
 
 def test_a_file_is_read_from_its_end_and_none_is_an_empty_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of days costs no more than its last part."""
+    """Only the last part of a log file is read, and a missing file is an empty log."""
     file = tmp_path / "container.log"
     file.write_text(
         "x sagemaker old.tar.gz was not loaded: no memory\n" + 100 * "-" + "\nx sagemaker new was not loaded: b\n"
@@ -176,7 +176,7 @@ def endpoint_logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
 
 
 def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: Logs) -> None:
-    """All else stays; the reason is the model's own where the log names models, else a worker's last error."""
+    """An error without a reason gets the reason from the model's log lines, or else from a worker's last error."""
     endpoint_logs.messages = TRACEBACK.format(model="0123", reason="no weights").splitlines()
     parts: dict[str, Any] = {"allowed": "an answer", "fix": "mend it", "status": 500, "aws_code": "ModelError"}
     told = call(endpoint_logs, NoCapacityError("some-code", "model mini", NOTHING, **parts))
@@ -192,7 +192,7 @@ def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: 
 
 
 def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:
-    """No log is read for it; nor is anything added where the log knows no more."""
+    """An error with a reason stays unchanged, and no log is read."""
     said = failure("EngineException: Failed to initialize model: org/mini: dtype")
     assert call(endpoint_logs, said) is said
     assert endpoint_logs.asked == []
@@ -202,7 +202,7 @@ def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:
 
 
 class Session:
-    """A session whose clients are all one fake."""
+    """A session whose clients are all the same fake."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
@@ -214,7 +214,7 @@ class Session:
 
 
 def test_the_status_names_models_that_were_not_loaded(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the log groups of endpoint and component, of the last hour, with the catalog's names."""
+    """`cohost status` names models that failed to load in the last hour, by their names in the catalog."""
     deployment = Deployment(
         stack_name="s",
         endpoint_name="e",

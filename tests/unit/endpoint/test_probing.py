@@ -1,4 +1,4 @@
-"""One tiny call of each model shows which ones answer, and `cohost status --probe` tells it."""
+"""The probe of `cohost status --probe`: one small call per model shows the models that answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER = b'[{"label": "a", "score": 1.0}]'
 
 
 def says(text: str, status: int, code: str = "ModelError") -> ClientError:
-    """Make the error of the service for what a model's container answers."""
+    """Return the service's error for an answer of a model's container."""
     more = {"OriginalStatusCode": status, "OriginalMessage": text} if code == "ModelError" else {}
     return fault("InvokeEndpoint", text, code=code, status=424 if more else status, **more)
 
@@ -36,7 +36,7 @@ def stopped() -> ClientError:
 
 
 def probed(*answers: Exception | bytes, **fields: Any) -> tuple[Probe, Session]:
-    """Probe one model that gives these answers; the probe, and what was called."""
+    """Probe one model with these answers, and return the probe and the calls."""
     session = Session()
     session.answers = list(answers)
     deployment = dataclasses.replace(COMPONENT, models={"nli": "nli"}, **fields)
@@ -61,7 +61,7 @@ def probed(*answers: Exception | bytes, **fields: Any) -> tuple[Probe, Session]:
     ],
 )
 def test_each_answer_has_a_verdict(answers: list[Any], verdict: Verdict, detail: str | None) -> None:
-    """A model that answers nothing but the server's one text is told from one that loads, refuses or fails."""
+    """Each answer has a verdict: only the server's text of a stopped process means a dead model."""
     probe, session = probed(*answers)
 
     assert (probe.verdict, len(session.calls)) == (verdict, len(answers))
@@ -70,7 +70,7 @@ def test_each_answer_has_a_verdict(answers: list[Any], verdict: Verdict, detail:
 
 
 def test_batched_model_that_is_restarted_is_not_dead() -> None:
-    """The same answer means another thing where the server starts the process again, and one call shows it."""
+    """A stopped process of a batched model is reported as restarting, because the server restarts it."""
     probe, session = probed(stopped(), handlers={"nli": "batched"})
 
     assert (probe.verdict, probe.well, len(session.calls)) == (Verdict.RESTARTING, False, 1)
@@ -86,7 +86,7 @@ def test_batched_model_that_is_restarted_is_not_dead() -> None:
     ],
 )
 def test_probe_is_a_valid_input_of_the_task(task: str | None, parameters: dict[str, Any] | None) -> None:
-    """A model that is well answers; the stack's outputs say what its task is."""
+    """The probe sends a valid input for the model's task, which the outputs name."""
     answer = b'{"sequence": "x", "labels": ["a"], "scores": [1.0]}' if parameters else ANSWER
     _, session = probed(answer, tasks={} if task is None else {"nli": task})
 
@@ -109,7 +109,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_status_names_the_model_that_is_dead(session: Session) -> None:
-    """A person sees which one, and a script sees it by the exit code."""
+    """`cohost status --probe` names the dead model, and ends with exit code 1."""
     session.answers = [ANSWER, ANSWER, stopped(), stopped(), stopped()]
 
     result = run("status", "--probe")
@@ -121,7 +121,7 @@ def test_status_names_the_model_that_is_dead(session: Session) -> None:
 
 
 def test_status_as_json_has_the_probes(session: Session) -> None:
-    """Name, verdict, milliseconds; everybody well is exit code 0."""
+    """The JSON has name, verdict and milliseconds of each probe, with exit code 0 if all answer."""
     result = run("status", "--probe", "--json")
 
     assert result.exit_code == 0
@@ -134,7 +134,7 @@ def test_status_as_json_has_the_probes(session: Session) -> None:
 
 
 def test_status_without_probe_calls_nothing_and_says_so(session: Session) -> None:
-    """A call may load a model or wake an endpoint, so it is made for those who ask for it."""
+    """`cohost status` without --probe makes no call, because a call may load a model or wake an endpoint."""
     result = run("status")
 
     assert (result.exit_code, session.calls) == (0, [])
@@ -142,7 +142,7 @@ def test_status_without_probe_calls_nothing_and_says_so(session: Session) -> Non
 
 
 def test_probe_does_not_wake_an_endpoint_at_zero(session: Session) -> None:
-    """The refused call would raise the alarm that starts an instance."""
+    """A probe does not call an endpoint at zero copies."""
     session.desired = session.current = 0
 
     result = run("status", "--probe")

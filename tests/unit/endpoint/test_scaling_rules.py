@@ -11,12 +11,12 @@ from cohost.endpoint.scaling_rules import Cooldowns, stepped_capacity, tracked_c
 
 @pytest.mark.parametrize(("load", "target", "expected"), [(12, 5, 3), (10, 5, 2), (0.3 * 10, 1, 3), (0, 5, 0)])
 def test_capacity_brings_the_metric_to_its_target(load: float, target: float, expected: int) -> None:
-    """Rounded up, but not because 0.3 times 10 is a little more than 3 to a computer."""
+    """Capacity is rounded up, except for errors of floating point."""
     assert tracked_capacity(load, target) == expected
 
 
 def step(adjustment: int, low: float | None = None, high: float | None = None) -> dict[str, Any]:
-    """One step."""
+    """Return one step of a step policy."""
     bounds = {"MetricIntervalLowerBound": low, "MetricIntervalUpperBound": high}
     return {"ScalingAdjustment": adjustment, **{key: value for key, value in bounds.items() if value is not None}}
 
@@ -25,7 +25,7 @@ def step(adjustment: int, low: float | None = None, high: float | None = None) -
     ("difference", "expected"), [(0, 11), (9.9, 11), (10, 12), (19, 12), (20, 15), (1000, 15), (-1, None)]
 )
 def test_above_the_threshold_a_step_begins_at_its_lower_bound(difference: float, expected: int | None) -> None:
-    """The lower bound belongs to the step, the upper to the next (user guide)."""
+    """Above the threshold the lower bound belongs to a step, and the upper to the next."""
     configuration = {
         "AdjustmentType": "ChangeInCapacity",
         "StepAdjustments": [step(1, 0, 10), step(2, 10, 20), step(5, 20)],
@@ -35,7 +35,7 @@ def test_above_the_threshold_a_step_begins_at_its_lower_bound(difference: float,
 
 @pytest.mark.parametrize(("difference", "expected"), [(0, 9), (-10, 8), (-9, 9), (1, None)])
 def test_below_the_threshold_a_step_ends_at_its_upper_bound(difference: float, expected: int | None) -> None:
-    """There it is the upper bound that belongs to the step."""
+    """Below the threshold the upper bound of a step belongs to the step."""
     configuration = {"AdjustmentType": "ChangeInCapacity", "StepAdjustments": [step(-1, -10, 0), step(-2, None, -10)]}
     assert stepped_capacity(configuration, 10, difference=difference, above=False) == expected
 
@@ -47,7 +47,7 @@ def test_below_the_threshold_a_step_ends_at_its_upper_bound(difference: float, e
 def test_percentages_are_rounded_as_the_service_does(
     current: int, percent: int, least: int | None, expected: int
 ) -> None:
-    """Towards zero, but to a whole one where less would be left; then the smallest change."""
+    """A percentage is rounded towards zero, but at least to one, and then to the smallest change."""
     configuration = {
         "AdjustmentType": "PercentChangeInCapacity",
         "MinAdjustmentMagnitude": least,
@@ -57,7 +57,7 @@ def test_percentages_are_rounded_as_the_service_does(
 
 
 def test_exact_capacity() -> None:
-    """The number is the capacity itself."""
+    """ExactCapacity sets the capacity to the given number."""
     configuration = {"AdjustmentType": "ExactCapacity", "StepAdjustments": [step(0, None, 0)]}
     assert stepped_capacity(configuration, 3, difference=0, above=False) == 0
 
@@ -68,7 +68,7 @@ def in_proportion(value: float) -> Any:
 
 
 def test_in_the_cooldown_only_a_larger_scale_out_adds_more() -> None:
-    """1 to 3 for 12 of 5: 12 again adds nothing, 24 adds two; after the cooldown 12 is in proportion to all three."""
+    """During the cooldown only a larger load adds copies, and after it the load is compared anew."""
     cooldowns = Cooldowns()
     cooldowns.begin_out(1, 0.0, 60.0)
     assert cooldowns.allowed(3, 30.0, in_proportion(12)) is None
@@ -77,7 +77,7 @@ def test_in_the_cooldown_only_a_larger_scale_out_adds_more() -> None:
 
 
 def test_a_scale_out_within_a_cooldown_counts_from_the_first_one() -> None:
-    """1 to 3 to 5: the load that asked for five asks for nothing more, and not for five times as much as three had."""
+    """During a scale-out cooldown a load that requested five copies requests no more."""
     cooldowns = Cooldowns()
     cooldowns.begin_out(1, 0.0, 60.0)
     cooldowns.begin_out(3, 30.0, 90.0)
@@ -85,7 +85,7 @@ def test_a_scale_out_within_a_cooldown_counts_from_the_first_one() -> None:
 
 
 def test_growth_ends_the_scale_in_cooldown() -> None:
-    """While it lasts nothing shrinks, but it may grow."""
+    """During a scale-in cooldown capacity may grow, which ends the cooldown."""
     cooldowns = Cooldowns(in_until=300.0)
     assert cooldowns.allowed(4, 299.0, lambda _: 2) is None
     assert cooldowns.allowed(4, 299.0, lambda _: 5) == 5

@@ -1,4 +1,4 @@
-"""Schedule expressions: what Application Auto Scaling takes, and what its users mix up with it."""
+"""Schedule expressions: those that Application Auto Scaling accepts, and common mistakes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cohost.endpoint.schedules import check_expression
     ],
 )
 def test_expressions_of_the_service_pass_unchanged(text: str) -> None:
-    """What AWS documents is taken as it stands."""
+    """Schedule expressions that AWS documents are accepted unchanged."""
     assert check_expression(text) == text
 
 
@@ -53,7 +53,7 @@ def test_expressions_of_the_service_pass_unchanged(text: str) -> None:
     ],
 )
 def test_other_expressions_are_refused_with_the_reason(text: str, why: str) -> None:
-    """A deploy does not fail late over a schedule; the message says which part is wrong and what is allowed."""
+    """An invalid expression is rejected with the wrong part and the allowed values."""
     with pytest.raises(ValueError, match=why) as caught:
         check_expression(text)
 

@@ -1,4 +1,4 @@
-"""When schedule expressions are due, by AWS's reading of them."""
+"""The times at which schedule expressions are due by AWS's documentation."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _seconds(text: str) -> float:
     ],
 )
 def test_the_next_time_follows_the_expression(expression: str, after: str, expected: str | None) -> None:
-    """Fields, names, ranges, steps, L, W and #; rates from their start; and what never comes again."""
+    """The next time is correct for fields, names, ranges, steps, L, W and #, for rates, and for expired ones."""
     assert due(expression, after) == expected
 
 
 def test_clock_times_are_those_of_the_time_zone() -> None:
-    """8 o'clock in Berlin moves by an hour of UTC with the clocks."""
+    """A clock time follows the daylight saving time of its time zone."""
     winter, summer = (
         due("cron(0 8 * * ? *)", f"2027-{month}-01T00:00", timezone="Europe/Berlin") for month in ("01", "07")
     )

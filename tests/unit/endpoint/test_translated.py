@@ -25,7 +25,7 @@ BEST, SECOND = {"label": "yes", "score": 0.75}, {"label": "no", "score": 0.25}
     ],
 )
 def test_one_result_a_text(content: Any, parameters: dict[str, Any] | None, expected: Any) -> None:
-    """A caller reads one shape, whoever answered."""
+    """Answers of DJL's translator and of the handler have one form for a caller."""
     assert as_results(content, parameters) == expected
 
 
@@ -42,10 +42,10 @@ def test_one_result_a_text(content: Any, parameters: dict[str, Any] | None, expe
     ],
 )
 def test_other_answers_stay_as_they_are(content: Any) -> None:
-    """Nothing that another handler answers is taken for a translator's."""
+    """An answer of another handler is not converted as an answer of DJL's translator."""
     assert as_results(content, {"top_k": 1}) == content
 
 
 def test_results_are_counted_by_text() -> None:
-    """The load test checks that each text got its own."""
+    """The load test checks that each text got its own result."""
     assert [count_results(content) for content in (ONE, [ONE, OTHER], [0.1] * 384, [[0.1]] * 3)] == [1, 2, 1, 3]

@@ -1,4 +1,4 @@
-"""Waiting together: one asks, the others wait for its answer, and nobody waits for ever."""
+"""Shared waiting: one caller retries, and the others wait for its result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LIMIT_S = 60.0
 
 
 class Refused(Exception):  # noqa: N818 - named after what it is
-    """The refusal of these tests."""
+    """The rejection of these tests."""
 
 
 class Time:
-    """A clock that stands still until somebody sleeps; without jitter unless told."""
+    """A clock that advances only by sleeping, without jitter by default."""
 
     def __init__(self, jitter: float = 0.0) -> None:
         self.at = 0.0
@@ -35,14 +35,14 @@ class Time:
 
 
 class Service:
-    """Refuses so many calls, then answers."""
+    """Rejects this number of calls, then answers."""
 
     def __init__(self, refusals: int) -> None:
         self.calls = 0
         self._refusals = refusals
 
     def send(self) -> str:
-        """One call."""
+        """Make one call."""
         self.calls += 1
         if self.calls <= self._refusals:
             raise Refused(f"call {self.calls}")
@@ -55,11 +55,11 @@ def gate(clock: Clock, look: Callable[[], bool] = lambda: True) -> Gate:
 
 
 def ignore(_: Waiting) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def test_an_answer_needs_no_pause() -> None:
-    """What is there is not waited for."""
+    """A wait ends without a pause if the first attempt gets an answer."""
     time_, service = Time(), Service(0)
 
     assert gate(time_.clock).run(service.send, limit_s=LIMIT_S, notice=ignore) == "answer"
@@ -67,7 +67,7 @@ def test_an_answer_needs_no_pause() -> None:
 
 
 def test_pauses_double_up_to_the_longest_and_are_told() -> None:
-    """A caller sees how long it has been, before each pause."""
+    """Pauses double up to the longest, and the progress callback is called before each."""
     time_, service, told = Time(), Service(5), list[Waiting]()
 
     assert gate(time_.clock).run(service.send, limit_s=LIMIT_S, notice=told.append) == "answer"
@@ -76,7 +76,7 @@ def test_pauses_double_up_to_the_longest_and_are_told() -> None:
 
 
 def test_pauses_are_shortened_by_chance() -> None:
-    """Clients that were refused together do not come back together."""
+    """Pauses are shortened at random, so clients do not retry together."""
     time_ = Time(jitter=0.5)
 
     gate(time_.clock).run(Service(2).send, limit_s=LIMIT_S, notice=ignore)
@@ -84,7 +84,7 @@ def test_pauses_are_shortened_by_chance() -> None:
 
 
 def test_the_limit_ends_the_wait_with_the_last_refusal() -> None:
-    """The last call is made when the limit is reached, not before and not after."""
+    """The last call is made exactly at the limit, and its rejection is raised."""
     time_, service = Time(), Service(100)
 
     with pytest.raises(LimitPassedError) as caught:
@@ -93,7 +93,7 @@ def test_the_limit_ends_the_wait_with_the_last_refusal() -> None:
 
 
 def test_a_second_wait_begins_with_short_pauses() -> None:
-    """What was answered once may be gone again later; the pauses are not those of the earlier wait."""
+    """A second wait starts with short pauses again, not with the long ones at the end of the first wait."""
     time_ = Time()
     waits = gate(time_.clock)
     waits.run(Service(3).send, limit_s=LIMIT_S, notice=ignore)
@@ -104,7 +104,7 @@ def test_a_second_wait_begins_with_short_pauses() -> None:
 
 
 def test_another_fault_is_not_repeated() -> None:
-    """Only the refusal is waited for."""
+    """Only the expected rejection is retried, and any other error is raised."""
     calls = []
 
     def send() -> None:
@@ -117,7 +117,7 @@ def test_another_fault_is_not_repeated() -> None:
 
 
 def test_nothing_is_sent_while_a_look_says_that_it_is_too_early() -> None:
-    """Looking costs nothing where calling does."""
+    """No call is sent while a check says that it would fail."""
     time_, service = Time(), Service(1)
     looks = iter([False, False, True])
 
@@ -126,7 +126,7 @@ def test_nothing_is_sent_while_a_look_says_that_it_is_too_early() -> None:
 
 
 class Crowd:
-    """Callers in threads, of whom the one that asks is held in its pause until the test lets it go."""
+    """Callers in threads; the one that retries pauses until the test continues it."""
 
     def __init__(self, callers: int, *, limit_s: float = LIMIT_S) -> None:
         self.released = threading.Event()
@@ -141,12 +141,12 @@ class Crowd:
         assert self.released.wait(60)
 
     def call(self, send: Callable[[], str]) -> str:
-        """One call that waits."""
+        """Make one call that waits."""
         return self.gate.run(send, limit_s=self.limit_s, notice=lambda _: self.told.release())
 
 
 def test_one_of_many_callers_asks_and_all_are_answered() -> None:
-    """Fifty callers that come while one asks send nothing of their own until it is answered."""
+    """Of fifty callers one retries, and the others send nothing until it is answered."""
     crowd, service = Crowd(51), Service(1)
     with crowd.pool as pool:
         first = pool.submit(crowd.call, service.send)
@@ -161,7 +161,7 @@ def test_one_of_many_callers_asks_and_all_are_answered() -> None:
 
 
 def test_an_answer_to_somebody_else_lets_all_through() -> None:
-    """A call made without waiting that is answered ends the wait of the others."""
+    """A successful call outside the wait ends the wait of all callers."""
     crowd, service = Crowd(2), Service(1)
     with crowd.pool as pool:
         asking = pool.submit(crowd.call, service.send)
@@ -177,7 +177,7 @@ def test_an_answer_to_somebody_else_lets_all_through() -> None:
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
 def test_whoever_stops_asking_hands_the_turn_on(fault: type[BaseException]) -> None:
-    """Ctrl-C or a fault in the one that asks leaves nobody waiting for it."""
+    """If the retrying caller stops by Ctrl-C or an error, another caller retries."""
     crowd, service = Crowd(2), Service(1)
 
     def broken() -> str:
@@ -198,7 +198,7 @@ def test_whoever_stops_asking_hands_the_turn_on(fault: type[BaseException]) -> N
 
 
 def test_one_who_waits_for_another_keeps_its_own_limit() -> None:
-    """A caller with a short limit is told what the asking one heard, and the asking one goes on."""
+    """A waiting caller ends at its own limit with the last rejection of the retrying one."""
     crowd, service = Crowd(2), Service(1)
     with crowd.pool as pool:
         asking = pool.submit(crowd.call, service.send)
@@ -212,7 +212,7 @@ def test_one_who_waits_for_another_keeps_its_own_limit() -> None:
 
 
 def test_the_default_clock_is_the_machine_s() -> None:
-    """Without a clock of its own a gate waits in real time."""
+    """A gate without a clock waits in the machine's time."""
     clock = Clock()
     before = time.monotonic()
     clock.sleep(0.001)

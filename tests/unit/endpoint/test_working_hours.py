@@ -1,4 +1,4 @@
-"""Waking and putting to sleep by hand: what is changed, in which order, and how it is undone."""
+"""Waking and putting to sleep: the changes, their order, and their reversal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MULTI_MODEL = dataclasses.replace(COMPONENT, topology="multi-model", inference_c
 
 
 def patience(pauses: list[float] | None = None, limit_s: float = 900) -> Patience:
-    """What waits in no time, and keeps how long each pause would have been."""
+    """Return a patience that does not really wait, and records the length of each pause."""
     kept = [] if pauses is None else pauses
     clock = Clock(now=lambda: sum(kept), sleep=kept.append, jitter=lambda: 0.0)
     return Patience(limit_s=limit_s, notice=lambda _: None, clock=clock)
@@ -37,7 +37,7 @@ def wait(session: Session, limit_s: float = 900) -> tuple[Copies, list[float]]:
 
 
 def test_sleep_asks_for_no_copies() -> None:
-    """Where the deploy allows zero, only the copies change, and a call wakes it."""
+    """If the deploy allows zero copies, `cohost sleep` only sets their number to 0, and a call wakes the endpoint."""
     session = Session()
 
     change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)
@@ -48,7 +48,7 @@ def test_sleep_asks_for_no_copies() -> None:
 
 
 def test_sleep_lowers_a_minimum_first() -> None:
-    """Auto scaling would bring a copy back at once; the instances that the endpoint keeps are told."""
+    """`cohost sleep` lowers the minimum before the copies, or auto scaling would add one."""
     session = Session(desired=2, minimum=1, deployed_minimum=1)
 
     change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)
@@ -59,7 +59,7 @@ def test_sleep_lowers_a_minimum_first() -> None:
 
 
 def test_sleep_until_wake_keeps_calls_from_waking_it() -> None:
-    """Neither calls nor the schedule add copies while both are suspended."""
+    """After `cohost sleep --until-wake` neither calls nor the schedule add copies."""
     session = Session()
 
     put_to_sleep(COMPONENT, session, patience(), until_wake=True)
@@ -68,7 +68,7 @@ def test_sleep_until_wake_keeps_calls_from_waking_it() -> None:
 
 
 def test_sleep_without_auto_scaling_changes_the_copies_alone() -> None:
-    """A stack may have no scalable target."""
+    """`cohost sleep` of a stack without a scalable target changes only the copies."""
     session = Session(minimum=None)
 
     assert put_to_sleep(COMPONENT, session, patience(), until_wake=True).bounds is None
@@ -76,7 +76,7 @@ def test_sleep_without_auto_scaling_changes_the_copies_alone() -> None:
 
 
 def test_sleep_of_what_sleeps_changes_nothing() -> None:
-    """Asking twice is fine."""
+    """`cohost sleep` of a sleeping endpoint changes nothing."""
     session = Session(desired=0)
 
     put_to_sleep(COMPONENT, session, patience(), until_wake=False)
@@ -85,7 +85,7 @@ def test_sleep_of_what_sleeps_changes_nothing() -> None:
 
 
 def test_a_refused_change_leaves_the_bounds_as_they_were() -> None:
-    """Nothing half-done stays: the minimum comes back when the copies cannot be set."""
+    """If the number of copies cannot be set, the minimum is restored."""
     session = Session(minimum=1, deployed_minimum=1)
     session.refused["UpdateInferenceComponentRuntimeConfig"] = "Cannot update in-progress component"
 
@@ -96,7 +96,7 @@ def test_a_refused_change_leaves_the_bounds_as_they_were() -> None:
 
 
 def test_a_change_under_way_is_waited_for() -> None:
-    """Auto scaling may just be changing the copies: the command comes next, within its limit."""
+    """A change of the copies in progress is waited for up to the limit."""
     session, pauses = Session(minimum=1, deployed_minimum=1), list[float]()
     session.status, session.busy_for = "Updating", 2
 
@@ -111,7 +111,7 @@ def test_a_change_under_way_is_waited_for() -> None:
 
 
 def test_ctrl_c_while_waiting_leaves_the_bounds_as_they_were() -> None:
-    """A command that is given up has changed nothing."""
+    """Ctrl-C during the wait of `cohost sleep` leaves the bounds unchanged."""
     session = Session(minimum=1, deployed_minimum=1)
     session.status, session.busy_for = "Updating", 100
 
@@ -126,7 +126,7 @@ def test_ctrl_c_while_waiting_leaves_the_bounds_as_they_were() -> None:
 
 @pytest.mark.parametrize("deployed", [0, 1])
 def test_wake_undoes_sleep(deployed: int) -> None:
-    """Afterwards bounds and suspension are as deployed, and at least one copy is wanted."""
+    """`cohost wake` restores bounds and scaling as deployed, and requests at least one copy."""
     session = Session(minimum=deployed, deployed_minimum=deployed)
     put_to_sleep(COMPONENT, session, patience(), until_wake=True)
     session.changes.clear()
@@ -137,7 +137,7 @@ def test_wake_undoes_sleep(deployed: int) -> None:
 
 
 def test_wake_keeps_copies_when_a_number_is_given() -> None:
-    """For working hours: auto scaling does not go below, until the next sleep."""
+    """After `cohost wake --copies` auto scaling keeps this number of copies until `cohost sleep`."""
     session = Session(desired=0)
 
     change = wake_up(COMPONENT, session, patience(), copies=2)
@@ -149,7 +149,7 @@ def test_wake_keeps_copies_when_a_number_is_given() -> None:
 
 
 def test_wake_of_what_is_awake_changes_nothing() -> None:
-    """Copies that auto scaling added stay, and so does a minimum that the schedule set for these hours."""
+    """Waking an awake endpoint keeps added copies and the minimum of the schedule."""
     session = Session(desired=2, minimum=1)
 
     assert wake_up(COMPONENT, session, patience(), copies=None).copies == 2
@@ -157,7 +157,7 @@ def test_wake_of_what_is_awake_changes_nothing() -> None:
 
 
 def test_wake_restores_what_the_schedule_narrowed() -> None:
-    """Copies up to the deployed maximum can be had outside of working hours, too."""
+    """`cohost wake` allows copies up to the deployed maximum outside of working hours."""
     session = Session(desired=0, maximum=3)
     session.maximum = 1
 
@@ -168,7 +168,7 @@ def test_wake_restores_what_the_schedule_narrowed() -> None:
 
 @pytest.mark.parametrize(("copies", "bounds"), [(None, "0-2"), (1, "1-2")])
 def test_wake_after_the_end_of_life_brings_the_maximum_back(copies: int | None, bounds: str) -> None:
-    """The end sets both bounds to none; auto scaling would take every copy away that is over a maximum of none."""
+    """`cohost wake` after an expiry restores the maximum, which the expiry had set to 0."""
     session = Session(desired=0)
     session.maximum = 0
 
@@ -178,7 +178,7 @@ def test_wake_after_the_end_of_life_brings_the_maximum_back(copies: int | None, 
 
 
 def test_wake_past_the_maximum_is_refused() -> None:
-    """The limit and the key that raises it are told, and nothing has changed."""
+    """More copies than the maximum are rejected with the limit and its key, without a change."""
     session = Session(desired=0)
 
     with refused("copies-beyond-maximum", "--copies", kind=StackError) as caught:
@@ -189,14 +189,14 @@ def test_wake_past_the_maximum_is_refused() -> None:
 
 
 def test_wake_without_auto_scaling_sets_the_copies() -> None:
-    """A stack may have no scalable target."""
+    """`cohost wake` of a stack without a scalable target sets only the copies."""
     session = Session(desired=0, minimum=None)
 
     assert wake_up(COMPONENT, session, patience(), copies=3).copies == 3
 
 
 def test_a_template_that_may_not_be_read_is_told() -> None:
-    """The right that is missing has its name in the message."""
+    """The error for a template that may not be read names the missing right."""
     session = Session(desired=0)
     session.refused["GetTemplate"] = "no"
 
@@ -207,7 +207,7 @@ def test_a_template_that_may_not_be_read_is_told() -> None:
 
 
 def test_a_multi_model_endpoint_is_told_the_way_out() -> None:
-    """Both refuse before they ask for anything, with the reason."""
+    """Waking and sleeping a multi-model endpoint are rejected with the reason before any request."""
     session = Session()
     with refused("topology-unfit", "cohost wake", kind=RoutingError):
         wake_up(MULTI_MODEL, session, patience(), copies=None)
@@ -217,7 +217,7 @@ def test_a_multi_model_endpoint_is_told_the_way_out() -> None:
 
 
 def test_nothing_is_called_before_a_copy_runs() -> None:
-    """A refused call would raise the alarm, and with it a copy more than asked for."""
+    """No model is called before a copy runs, because a rejected call would start a further copy."""
     session = Session(desired=0)
     wake_up(COMPONENT, session, patience(), copies=None)
     session.starts_after = 4
@@ -230,7 +230,7 @@ def test_nothing_is_called_before_a_copy_runs() -> None:
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_model_that_wants_more_than_a_text_is_awake(status: int) -> None:
-    """A zero-shot model refuses a call without labels, and shows by that that it is there."""
+    """A zero-shot model that rejects a call without labels counts as awake."""
     session = Session()
     session.answers = [fault("InvokeEndpoint", "labels?", code="ModelError", status=424, OriginalStatusCode=status)]
 
@@ -238,7 +238,7 @@ def test_a_model_that_wants_more_than_a_text_is_awake(status: int) -> None:
 
 
 def test_a_sentence_is_an_answer_of_a_model_that_is_awake() -> None:
-    """The stock handler says in a 200 that it wants more than a text."""
+    """An answer 200 with a sentence of the stock handler counts as awake."""
     session = Session()
     session.answers = [b'"Input Parsing failed."']
 
@@ -247,7 +247,7 @@ def test_a_sentence_is_an_answer_of_a_model_that_is_awake() -> None:
 
 @pytest.mark.parametrize(("code", "status"), [("ModelError", 503), ("AccessDeniedException", 403)])
 def test_a_model_that_does_not_answer_is_told(code: str, status: int) -> None:
-    """A copy that runs is not enough: waking ends well when a model answers."""
+    """`cohost wake` fails if a copy runs but no model answers."""
     session = Session()
     session.answers = [fault("InvokeEndpoint", "broken", code=code, status=status, OriginalStatusCode=status)]
 
@@ -256,7 +256,7 @@ def test_a_model_that_does_not_answer_is_told(code: str, status: int) -> None:
 
 
 def test_a_model_whose_process_has_ended_is_not_awake() -> None:
-    """The server's 400 in its place is no word of the model's."""
+    """The server's 400 for a stopped process does not count as awake."""
     text = '{"code": 400, "message": "Backend Python process is stopped."}'
     stopped = {"code": "ModelError", "status": 424, "OriginalStatusCode": 400, "OriginalMessage": text}
     session = Session()
@@ -267,7 +267,7 @@ def test_a_model_whose_process_has_ended_is_not_awake() -> None:
 
 
 def test_waiting_to_be_awake_has_a_limit() -> None:
-    """The error says how many copies were asked for, and what can be done."""
+    """The error at the limit has the number of requested copies and the fix."""
     session = Session(desired=1)
     session.current, session.starts_after = 0, 1000
 
@@ -277,7 +277,7 @@ def test_waiting_to_be_awake_has_a_limit() -> None:
 
 
 def test_a_component_that_fails_while_waking_ends_the_wait() -> None:
-    """SageMaker's own reason is told at once."""
+    """A component that fails while waking ends the wait at once with SageMaker's reason."""
     session = Session(desired=1)
     session.current, session.status = 0, "Failed"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def _torch_prepared() -> None:
-    """On import, transformers' DeBERTa uses a function that torch deprecates.
+    """Import transformers' DeBERTa once, because it uses a function that torch deprecates.
 
     A torch for GPUs on a machine without one compiles with a stand-in for the driver, which belongs to the first thread
     that compiles: here the one that outlives all models.
@@ -37,7 +37,7 @@ def _torch_prepared() -> None:
 
 @pytest.fixture(autouse=True)
 def _every_way_is_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Models this small take times that are noise: here packing beats padding, and compiling both.
+    """Give models of tests fixed speeds, because the times of such small models are noise.
 
     Markers of trials are a test's own.
     """

@@ -1,4 +1,4 @@
-"""Calls of the handler without a server: a request as DJL Serving hands it over, and its answer taken apart."""
+"""Calls of the handler without a server: requests in DJL Serving's form, and parsed answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cohost.handler.cohost_frames import Level
 from cohost.handler.cohost_hosted import Home, Hosted
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from cohost.handler.cohost_facts import Facts
-    from cohost.handler.cohost_frames import Outcome, TokenSequence
+    from cohost.handler.cohost_frames import Level, Outcome, TokenSequence
     from cohost.handler.cohost_options import Options
     from cohost.handler.cohost_request import Cut
     from cohost.handler.cohost_texts import Text
@@ -35,7 +34,7 @@ LONG = " ".join(["the movie was great and good"] * 100)
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as a caller sees it."""
+    """An answer as a caller gets it."""
 
     status: int
     body: Any
@@ -44,7 +43,7 @@ class Reply:
 
 
 def properties(model: str, task: str = "text-classification", **options: object) -> dict[str, str]:
-    """What the first call carries, as recorded, for a model of the local hub."""
+    """Return the properties of the server's first call, as recorded, for a model of the local hub."""
     given = {name.replace("__", "."): str(value) for name, value in options.items()}
     return {
         "model_id": model,
@@ -59,7 +58,7 @@ def properties(model: str, task: str = "text-classification", **options: object)
 
 
 def request(body: object, **headers: str) -> Input:
-    """A request; bytes go as they are, anything else as JSON."""
+    """Return a request; bytes are sent unchanged, other values as JSON."""
     inputs = Input()
     inputs.properties = {"Content-Type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
@@ -69,7 +68,7 @@ def request(body: object, **headers: str) -> Input:
 
 
 def reply(output: Output) -> Reply:
-    """The answer that DJL Serving makes of an asynchronous handler's output."""
+    """Return the answer that DJL Serving makes from an asynchronous handler's output."""
     head = {"code": output.code, "message": output.message, "properties": output.properties}
     answer = AsyncAnswer().add(Frame(head, [(None, bytes(value)) for value in output.content.values]))
     assert answer is not None, "no part was the last"
@@ -119,13 +118,13 @@ class InProcess:
 
 
 class Caller:
-    """A service with one model loaded."""
+    """A service with one loaded model."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     async def __call__(self, body: object, **headers: str) -> Reply:
-        """One request's answer."""
+        """Return the answer to one request."""
         return reply(await self.service.handle(request(body, **headers)))
 
     async def counters(self) -> dict[str, Any]:
@@ -142,7 +141,7 @@ class HeldForward:
         self._forward = forward
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the model's."""
+        """Pass all other attributes on to the model."""
         return getattr(self._forward, name)
 
     def launch(self, sequences: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The handler as it travels: plain files in one folder, imported by the server under a name of its own choosing."""
+"""The handler as packed: plain files in one folder, imported by the server under a name of its choice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ asyncio.run(main())
     ids=["bare", "users"],
 )
 def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], allocator: str) -> None:
-    """In a fresh interpreter, with nothing of this project on the path but the copied files; torch's settings are set.
+    """The handler's copied files serve a model in a fresh interpreter without this project on the path.
 
     A setting of the user's stays as it is.
     """
@@ -79,5 +79,5 @@ def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], al
 
 @pytest.mark.parametrize("file", sorted(SOURCE.glob("*.py")), ids=lambda file: file.name)
 def test_a_file_of_the_archive_hides_no_other_module(file: Path) -> None:
-    """The server puts the folder on Python's search path, where `queue.py` would hide the standard library's."""
+    """No file of the archive has the name of a standard module such as `queue`."""
     assert file.name in {"__init__.py", "model.py"} or file.name.startswith("cohost_")

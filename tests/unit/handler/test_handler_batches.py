@@ -1,4 +1,4 @@
-"""Which sequences share a pass."""
+"""The choice of the sequences that share a forward pass."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=80)
 
 
 def test_equal_lengths_run_together_up_to_the_token_budget() -> None:
-    """Sixteen texts of 512 tokens make batches of eight, the earliest ones first."""
+    """Sixteen texts of 512 tokens run in two batches of eight, the earliest first."""
     assert together([512] * 16, LIMITS) == list(range(8))
 
 
 def test_a_long_text_does_not_make_short_ones_pay_for_its_padding() -> None:
-    """Thirty short texts beside one of 512 tokens would be padded to 512 each: they run apart."""
+    """Short texts do not share a batch with a text of 512 tokens, because of the padding."""
     assert together([10] * 30 + [512], LIMITS) == list(range(30))
     assert together([512] + [10] * 30, LIMITS) == [0]
 
 
 def test_padding_that_costs_less_than_a_pass_is_taken() -> None:
-    """Four tokens of padding are cheaper than a second pass."""
+    """Two lengths share a pass if their padding costs less than a second pass."""
     assert together([30, 34], LIMITS) == [0, 1]
 
 
 def test_a_free_pass_is_never_shared_across_lengths() -> None:
-    """When a pass costs nothing, any padding is too much."""
+    """If a pass costs nothing, only sequences of equal length share a pass, because padding would cost more."""
     assert together([8, 16, 8], BatchLimits(4096, 64, 0)) == [0, 2]
 
 
 def test_a_sequence_over_the_budget_runs_alone() -> None:
-    """A sequence cannot be split, so it is a batch whatever it costs."""
+    """A sequence over the token budget runs alone."""
     assert together([512, 512], BatchLimits(256, 64, 64)) == [0]
 
 
 def test_without_padding_all_that_fits_runs_in_order() -> None:
-    """The packed way takes the earliest, and leaves out what is over the budget."""
+    """A packed batch takes the earliest sequences that fit the token budget."""
     assert in_order([100, 4000, 100, 5], LIMITS) == [0, 2, 3]
     assert in_order([5] * 100, LIMITS) == list(range(64))
     assert in_order([9999, 1], LIMITS) == [0]
@@ -48,7 +48,7 @@ def test_without_padding_all_that_fits_runs_in_order() -> None:
 def test_every_batch_holds_the_first_and_keeps_the_limits(
     lengths: list[int], tokens: int, sequences: int, pass_cost: int
 ) -> None:
-    """Whatever waits, the oldest is served, and no batch of more than one is over a limit."""
+    """Each batch contains the oldest sequence, and a batch of several sequences keeps the limits."""
     limits = BatchLimits(tokens, sequences, pass_cost)
     for form, total in ((together, lambda b: max(b) * len(b)), (in_order, sum)):
         batch = form(lengths, limits)

@@ -1,4 +1,4 @@
-"""A compiled model: the same answers, few compilations, and none where there is no compiler."""
+"""A compiled model: equal answers, few compilations, and no compilation without a compiler."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LENGTHS = (16, 32, 40)
 
 
 class Backend:
-    """A compiler that counts its programs and runs them as they are; torch's own takes seconds for each."""
+    """A fake compiler that counts programs and runs them uncompiled, because torch's takes seconds for each."""
 
     def __init__(self, fail_after: int = 1000) -> None:
         self.programs = 0
         self._fail_after = fail_after
 
     def __call__(self, graph: torch.fx.GraphModule, _inputs: list[torch.Tensor]) -> Callable[..., Any]:
-        """One program more."""
+        """Count one more program."""
         self.programs += 1
         if self.programs > self._fail_after:
             raise RuntimeError("no C++ compiler")
@@ -39,12 +39,12 @@ class Backend:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
-    """In the place of torch's compiler."""
+    """Replace torch's compiler."""
     return use(monkeypatch, Backend())
 
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> Backend:
-    """Compiles with it."""
+    """Compile with this backend."""
     torch.compiler.reset()
     monkeypatch.setattr(cohost_trials, "CompiledModel", lambda model, limit: CompiledModel(model, limit, backend))
     return backend
@@ -66,14 +66,14 @@ async def crowd(call: Caller) -> list[float]:
 
 
 def test_answers_are_the_same_and_compilations_are_bounded(backend: Backend) -> None:
-    """Whatever lengths and numbers come, there are two programs a bucket of lengths at most."""
+    """For any lengths and numbers of texts, at most two programs are compiled per bucket of lengths."""
     compiled = served(options(compile="true"), crowd)
     assert compiled == pytest.approx(served(options(packing="false"), crowd), abs=1e-5)
     assert len(LENGTHS) <= backend.programs <= 2 * len(LENGTHS)
 
 
 def test_warm_up_meets_all_shapes_that_can_come(backend: Backend) -> None:
-    """After it, no caller waits for a compilation."""
+    """The warm-up compiles all shapes, so no caller waits for a compilation."""
 
     async def scenario(call: Caller) -> int:
         before = backend.programs
@@ -84,7 +84,7 @@ def test_warm_up_meets_all_shapes_that_can_come(backend: Backend) -> None:
 
 
 def test_batches_are_filled_up_to_a_bucket(backend: Backend) -> None:  # noqa: ARG001 - it is what compiles
-    """What a batch costs is counted with that padding."""
+    """The cost of a batch includes the padding up to its bucket."""
 
     async def scenario(call: Caller) -> str:
         return (await call({"inputs": "good food"}, cohost_batch="true")).headers["cohost-batch"]
@@ -93,7 +93,7 @@ def test_batches_are_filled_up_to_a_bucket(backend: Backend) -> None:  # noqa: A
 
 
 def test_buckets_double_up_to_the_limit() -> None:
-    """The limit is one of them, whatever it is."""
+    """Bucket lengths double up to the limit, which is the last bucket."""
     for limit, lengths in ((40, LENGTHS), (64, (16, 32, 64)), (10, (10,))):
         assert CompiledModel(None, limit).lengths == lengths
 
@@ -101,7 +101,7 @@ def test_buckets_double_up_to_the_limit() -> None:
 def test_without_a_compiler_the_model_runs_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On load: packed where that is possible, with a line in the log."""
+    """Without a compiler the model runs uncompiled, packed if possible, and the log has a line about it."""
     use(monkeypatch, Backend(fail_after=0))
     assert load(read_options(options(compile="true"))).packs is load(read_options(options())).packs
     assert "compile: not used" in caplog.text
@@ -111,7 +111,7 @@ def test_without_a_compiler_the_model_runs_as_it_is(
 def test_a_compiler_that_fails_later_fails_no_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A shape that cannot be compiled is run as it is, and so are all others from then on."""
+    """If a shape cannot be compiled, it and all later shapes run uncompiled."""
     backend = use(monkeypatch, Backend(fail_after=3))
     assert served(options(compile="true"), crowd) == pytest.approx(served(options(packing="false"), crowd), abs=1e-5)
     assert backend.programs == 4
@@ -119,7 +119,7 @@ def test_a_compiler_that_fails_later_fails_no_request(
 
 
 def test_memory_that_runs_out_is_no_fault_of_the_compiler() -> None:
-    """It is passed on, for the batch to be halved, and the program stays in use."""
+    """An out-of-memory error in a compiled pass leads to a halved batch, and the program stays in use."""
     compiled = CompiledModel(None, 16)
 
     def no_room(**_: torch.Tensor) -> None:

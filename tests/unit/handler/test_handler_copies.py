@@ -1,4 +1,4 @@
-"""A pass on a GPU waits for no copy: it is run on tensors without numbers, and what would wait is counted."""
+"""A pass on a GPU waits for no copy, tested with tensors without numbers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WANTS = {
 
 
 class CountedStream(CudaStream):
-    """A GPU's stream whose copies are tensors without numbers; it counts them."""
+    """A fake GPU stream that counts copies of tensors without numbers."""
 
     def __init__(self) -> None:
         super().__init__(GPU)
@@ -91,7 +91,7 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no 
         self.seen: list[str] = []
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """An operation, and all tensors that it reads and makes."""
+        """Record an operation, its inputs and its outputs."""
         given = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default and args[0].device.type == "cuda":
             self.seen.append(str(func))
@@ -111,7 +111,7 @@ class Stub(NamedTuple):
 
 
 def disentangled_flash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for disentangled-flash 1.1.1, whose kernels need Triton."""
+    """A fake of disentangled-flash 1.1.1, whose kernels need Triton."""
 
     class Encoder(torch.nn.Module):
         def forward_packed(self, hidden: torch.Tensor, starts: torch.Tensor, *_: object, **__: object) -> Stub:
@@ -143,7 +143,7 @@ def without_numbers() -> Iterator[None]:
 
 
 def forward_of(kind: str, stream: CudaStream, *, packed: bool, vectors: bool) -> Forward:
-    """A model on the device, as a load leaves it."""
+    """Return a model on the device after its load."""
     build = transformers.AutoModel if vectors else transformers.AutoModelForSequenceClassification
     with torch.device(GPU):
         model = build.from_config(CONFIGS[kind]()).eval()  # type: ignore[no-untyped-call] # transformers has no types
@@ -155,7 +155,7 @@ def forward_of(kind: str, stream: CudaStream, *, packed: bool, vectors: bool) ->
 
 
 def not_again(*_: object, **__: object) -> None:
-    """The table of relative positions is made on load."""
+    """Raise an error, because the table of relative positions is made during the load."""
     raise AssertionError("made in a pass")
 
 
@@ -172,7 +172,7 @@ def batch(wants: list[Want], *, segments: bool) -> list[TokenSequence]:
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("task", WANTS)
 def test_a_pass_waits_for_no_copy(monkeypatch: pytest.MonkeyPatch, kind: str, task: str, packed: bool) -> None:  # noqa: FBT001
-    """One copy of 32-bit numbers to the device, one copy back, and no other, whatever the number of layers."""
+    """A pass makes one copy to the device and one copy back, whatever the number of layers."""
     disentangled_flash(monkeypatch)
     # On tensors without numbers, transformers leaves out a look at the mask that it takes otherwise.
     monkeypatch.setattr("transformers.masking_utils.is_tracing", lambda _: False)

@@ -1,4 +1,4 @@
-"""DeBERTa through the libraries made for it: the same answers, or not used at all."""
+"""DeBERTa with attention libraries: equal answers, or the library is not used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scores(**options: object) -> list[float]:
 
 
 def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Makes a library one that is not installed."""
+    """Make a library appear not installed."""
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     usual = builtins.__import__
@@ -65,7 +65,7 @@ def test_deberta_runs_without_padding_and_answers_the_same() -> None:
 
 
 def test_the_models_own_attention_stays_for_padded_batches() -> None:
-    """A caller who asks for padding gets it: the library works on modules of its own with the same weights."""
+    """A caller who requests padding gets the model's own attention, because the library has modules of its own."""
 
     async def scenario(call: Caller) -> Any:
         bodies = [{"inputs": "the movie was great", "parameters": given} for given in ({}, {"padding": "max_length"})]
@@ -94,7 +94,7 @@ def test_vectors_of_tokens_are_the_same_without_padding() -> None:
 def test_without_the_library_deberta_is_padded_and_the_log_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, attention: str, level: int
 ) -> None:
-    """A package that did not reach the container costs speed, not the model; who asked for it by name is warned."""
+    """Without the library DeBERTa is padded and the log says so; a catalog that names the library gets a warning."""
     without(monkeypatch, "disentangled_flash")
     caplog.set_level(logging.INFO)
     assert not loaded(attention=attention).packs
@@ -103,19 +103,19 @@ def test_without_the_library_deberta_is_padded_and_the_log_says_so(
 
 
 def test_a_gpu_that_the_library_has_no_kernel_for_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library leaves such a model as it is, without an error (disentangled-flash 1.1.1, `optimize_deberta`)."""
+    """DeBERTa is padded on a GPU for which the library has no kernel (disentangled-flash 1.1.1)."""
     monkeypatch.setattr("disentangled_flash.optimize_deberta", lambda model, *, backend: model)  # noqa: ARG005
     assert not loaded().packs
 
 
 def test_the_library_is_for_deberta_only(caplog: pytest.LogCaptureFixture) -> None:
-    """Asked for with another model it is named, and that model is served as it can be."""
+    """A library for DeBERTa named for another model gives a warning, and the model is served without it."""
     assert not load(read_options(properties(MINILM, attention="disentangled-flash"))).packs
     assert "disentangled-flash is for deberta-v2, and this is bert" in caplog.text
 
 
 def flashdeberta(monkeypatch: pytest.MonkeyPatch, change: float) -> list[int]:
-    """A stand-in for flashdeberta 0.0.8, whose kernel needs a GPU; the list it returns grows with each use.
+    """Return a fake of flashdeberta 0.0.8, whose kernel needs a GPU, with the list of its uses.
 
     Its class is a child of transformers' own with this signature (`model.py`, FlashDisentangledSelfAttention).
     """
@@ -148,7 +148,7 @@ def flashdeberta(monkeypatch: pytest.MonkeyPatch, change: float) -> list[int]:
 
 
 def test_flashdeberta_takes_the_place_of_each_layers_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Padded batches go through it, and answers are those of transformers."""
+    """Padded batches use flashdeberta's attention, with transformers' answers."""
     expected = scores(packing="false")
     used = flashdeberta(monkeypatch, 0.0)
     assert scores(attention="flashdeberta") == pytest.approx(expected, abs=1e-5)
@@ -158,7 +158,7 @@ def test_flashdeberta_takes_the_place_of_each_layers_attention(monkeypatch: pyte
 def test_flashdeberta_that_differs_is_put_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A kernel that computes something else on this GPU serves nobody."""
+    """The kernel of flashdeberta is not used if its answers differ on this GPU."""
     expected = scores(packing="false")
     flashdeberta(monkeypatch, 5.0)
     assert scores(attention="flashdeberta") == pytest.approx(expected, abs=1e-5)
@@ -168,7 +168,7 @@ def test_flashdeberta_that_differs_is_put_back(
 def test_flashdeberta_that_is_not_there_costs_speed_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The model is served through transformers' own attention, and the log says why."""
+    """Without flashdeberta the model uses transformers' attention, and the log has the reason."""
     without(monkeypatch, "flashdeberta")
     assert not loaded(attention="flashdeberta").packs
     assert "flashdeberta: not used" in caplog.text

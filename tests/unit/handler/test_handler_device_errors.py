@@ -1,4 +1,4 @@
-"""Errors of a GPU: no memory, a device that is lost, or the model's own; and the probe that decides the rest."""
+"""Errors of a GPU: out of memory, a lost device or the model's own, and the probe that tells them apart."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refuse_to_probe() -> bool:
     ],
 )
 def test_the_table_knows_what_an_error_means(error: Exception, kind: str) -> None:
-    """A smaller batch, a new process, or that sequence's fault: decided by text and type, with no call of the GPU."""
+    """Known errors are classified by text and type without a call of the GPU."""
     assert kind_of(error, answers=True) == kind
     if kind == MEMORY:
         assert is_out_of_memory(error, refuse_to_probe)
@@ -74,13 +74,13 @@ def test_the_table_knows_what_an_error_means(error: Exception, kind: str) -> Non
     ],
 )
 def test_what_the_table_does_not_know_is_decided_by_a_probe(error: Exception, if_answered: str) -> None:
-    """CUDA reports a lost device in whatever call comes next, so any error may be one."""
+    """An unknown error is followed by a probe, because CUDA reports a lost device in any later call."""
     assert kind_of(error, answers=True) == if_answered
     assert kind_of(error, answers=False) == LOST
 
 
 class FakeCuda:
-    """torch.cuda of a process with memory on GPU 1 only, whose calls raise what `error` says."""
+    """A fake torch.cuda with memory on GPU 1 only, whose calls raise `error`."""
 
     def __init__(self, error: Exception | None = None, *, initialized: bool = True) -> None:
         self.calls: list[str] = []
@@ -88,11 +88,11 @@ class FakeCuda:
         self.is_initialized: Callable[[], bool] = lambda: initialized
 
     def device_count(self) -> int:
-        """Two."""
+        """Return two devices."""
         return 2
 
     def memory_reserved(self, number: int) -> int:
-        """Only one of them was used."""
+        """Return memory for one of the two devices only."""
         return 1024 * number
 
     def synchronize(self, number: int) -> None:
@@ -129,7 +129,7 @@ def test_the_probe_sends_a_number_there_and_back(
     error: Exception | None,
     answered: bool,  # noqa: FBT001
 ) -> None:
-    """Only on GPUs that the process uses, because a first call of another takes 443 MiB; no memory is an answer too."""
+    """The probe copies a number to each GPU that the process uses and back; out of memory is an answer too."""
     cuda = FakeCuda(error)
     fake_torch(monkeypatch, cuda)
     assert device_answers() is answered
@@ -137,7 +137,7 @@ def test_the_probe_sends_a_number_there_and_back(
 
 
 def test_without_a_gpu_nothing_is_probed_and_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restart must not import torch before it has answered its first call."""
+    """Without a GPU no probe runs and torch is not imported, because a restart must first answer a call."""
     cuda = FakeCuda(initialized=False)
     fake_torch(monkeypatch, cuda)
     assert device_answers()
@@ -149,7 +149,7 @@ def test_without_a_gpu_nothing_is_probed_and_torch_is_not_imported(monkeypatch: 
 def test_memory_is_freed_on_a_lost_device_without_a_second_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The engine frees memory after each failed pass; an error there would hide the first."""
+    """Freeing memory on a lost device raises no error, which would hide the first one."""
     fake_torch(monkeypatch, FakeCuda(RuntimeError("CUDA error: device-side assert triggered")))
     free_device_memory()
     stream_of(torch.device("cuda")).free_memory()

@@ -1,4 +1,4 @@
-"""The GPU memory of one process among several: a limit by the plan, and what goes back when nothing runs."""
+"""The GPU memory of one of several processes: a limit by the plan, and memory that is returned when idle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTEXT = 443
 
 
 class FakeCard:
-    """A card of 10,000 MiB: what this process has reserved of it, what it was limited to, how often it gave back."""
+    """A GPU of 10,000 MiB, with its reserved memory, limit, and number of returns."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reserved_mib: int) -> None:
         self.reserved_mib = reserved_mib
@@ -60,7 +60,7 @@ class FakeCard:
 def test_the_limit_is_the_plan_but_never_below_what_the_load_took(
     monkeypatch: pytest.MonkeyPatch, planned_mib: int | None, reserved_mib: int, limit_mib: float | None
 ) -> None:
-    """Without the context, which torch does not count, and with a tenth more; without a plan there is no limit."""
+    """The memory limit is the plan's with a tenth more, never below that of the load; without a plan there is none."""
     card = FakeCard(monkeypatch, reserved_mib)
     DeviceMemory(GPU, planned_mib).settle()
     assert card.limit_mib == (None if limit_mib is None else pytest.approx(limit_mib))
@@ -69,7 +69,7 @@ def test_the_limit_is_the_plan_but_never_below_what_the_load_took(
 def test_a_load_beyond_its_plan_is_named_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its excess is memory that other models' plans count on."""
+    """The log names a load that takes more memory than its plan, because other models need that memory."""
     card = FakeCard(monkeypatch, 1200)
     DeviceMemory(GPU, 1000 + CONTEXT).settle()
     assert "took 1200 MiB of the GPU on load, and 1000 MiB are planned" in caplog.text
@@ -81,7 +81,7 @@ def test_a_load_beyond_its_plan_is_named_in_the_log(
 
 
 def test_memory_beyond_that_of_warm_up_goes_back_when_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once after ten seconds without a pass, for the next model's peak; what warm-up took stays, for the next pass."""
+    """Memory above that of the warm-up is returned once after ten seconds without a pass."""
     card = FakeCard(monkeypatch, 800)
     memory = DeviceMemory(GPU, None)
     memory.settle()
@@ -102,7 +102,7 @@ def test_memory_beyond_that_of_warm_up_goes_back_when_nothing_runs(monkeypatch: 
 
 
 def test_a_cpu_has_no_such_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is called there, whatever the catalog states for a GPU."""
+    """On a CPU the handler sets no limit of GPU memory, whatever the catalog states."""
     card = FakeCard(monkeypatch, 800)
     memory = DeviceMemory(torch.device("cpu"), 1000)
     memory.settle()
@@ -145,7 +145,7 @@ def test_a_served_model_is_held_to_its_plan_and_gives_back(monkeypatch: pytest.M
     ],
 )
 def test_the_plan_comes_with_the_first_call(given: dict[str, Any], planned_mib: int | None) -> None:
-    """As the keys that the catalog or `cohost plan` writes, for all workers together; half a statement is none."""
+    """The memory plan comes from the properties of the first call; half of the keys is no plan."""
     options = read_options({"model_dir": "/m", **given})
     assert options.planned_mib == planned_mib
     assert options == read_options({"model_dir": "/m"}), "a load that began early would be thrown away"

@@ -1,4 +1,4 @@
-"""Number formats: the order in which a device's are tried, and where weights are when they are converted."""
+"""Number formats: the order of their trials on a device, and the place of weights during a conversion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakeModel:
         self.dtype = torch.float32
 
     def to(self, target: Any) -> FakeModel:
-        """As a module's, in place."""
+        """Convert in place, as a module of torch does."""
         self.moves.append(str(target).removeprefix("torch."))
         self.dtype = target if isinstance(target, torch.dtype) else self.dtype
         return self
@@ -39,7 +39,7 @@ class FakeModel:
 
 @pytest.fixture
 def ampere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A GPU that has every format; the settings that a load changes are put back."""
+    """Return a GPU with every format; the load's settings are restored afterwards."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
     yield
@@ -47,14 +47,14 @@ def ampere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def chosen(outputs: Callable[[Any], list[Any]], moves: list[str] | None = None, **given: object) -> tuple[str, Weights]:
-    """The format that a model on the GPU is served in, where it gives these outputs."""
+    """Return the format in which a model on the GPU is served with these outputs."""
     options = read_options(properties("m", device_id=0, **given))
     weights = Weights(lambda: FakeModel([] if moves is None else moves), GPU)
     return Formats(options, GPU, outputs, labels=True).choose(weights), weights
 
 
 def label_of(*wrong: str) -> Callable[[FakeModel], list[Any]]:
-    """Outputs that differ from those of fp32 in some formats."""
+    """Return outputs that differ from fp32 in some formats."""
 
     def outputs(model: FakeModel) -> list[Any]:
         name = str(model.dtype).removeprefix("torch.")
@@ -78,7 +78,7 @@ def label_of(*wrong: str) -> Callable[[FakeModel], list[Any]]:
 def test_a_gpu_serves_in_the_fastest_format_with_the_answers_of_fp32(
     wrong: tuple[str, ...], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is said in the catalog; each format that is left out is named in the log, with the reason."""
+    """Without a dtype a GPU serves in the fastest format whose answers equal fp32, and the log names the others."""
     got, weights = chosen(label_of(*wrong))
     assert got == name
     assert torch.backends.cuda.matmul.allow_tf32 is (name == "tf32")
@@ -88,7 +88,7 @@ def test_a_gpu_serves_in_the_fastest_format_with_the_answers_of_fp32(
 
 
 def test_older_gpus_try_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A T4 has neither bf16 nor tf32, an A10G all; a CPU here has none beside what its flags say."""
+    """A T4 tries neither bf16 nor tf32, an A10G all formats, and a CPU those of its flags."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     assert formats_of(GPU) == ["fp16"]
@@ -109,7 +109,7 @@ def test_the_default_depends_on_the_device() -> None:
 
 @pytest.mark.usefixtures("ampere")
 def test_an_error_in_a_format_is_a_reason_to_try_the_next_and_a_lost_gpu_ends_the_load() -> None:
-    """Models may hold numbers that stay in fp32; but on a lost GPU nothing else would load either."""
+    """An error in one format leads to the next, but a lost GPU ends the load."""
 
     def mixed(model: FakeModel) -> list[Any]:
         if model.dtype == torch.float16:
@@ -130,14 +130,14 @@ def test_an_error_in_a_format_is_a_reason_to_try_the_next_and_a_lost_gpu_ends_th
 
 
 def test_tf32_without_such_a_processor_is_refused_by_name() -> None:
-    """A setting that changes nothing would be taken for one that was checked."""
+    """tf32 on a device without tf32 is rejected, because the setting would have no effect."""
     with pytest.raises(ValueError, match=r"tf32 is refused for .*: it needs a GPU of compute capability 8\.0"):
         load(read_options(properties(MINILM, dtype="tf32")))
 
 
 @pytest.mark.usefixtures("ampere")
 def test_weights_are_converted_on_the_cpu_and_half_of_them_is_uploaded() -> None:
-    """A conversion on the card holds both formats at a time: 1,486 MiB where the weights have 1,064."""
+    """Weights are converted on the CPU, because a conversion on the GPU holds both formats."""
     moves: list[str] = []
     chosen(label_of("float16"), moves)
     assert moves == [
@@ -149,7 +149,7 @@ def test_weights_are_converted_on_the_cpu_and_half_of_them_is_uploaded() -> None
 
 @pytest.mark.usefixtures("ampere")
 def test_the_first_model_is_gone_before_another_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounded weights are loaded again, and two models at a time may not fit."""
+    """The first model is freed before a second load, because two may not fit."""
     living: list[weakref.ref[FakeModel]] = []
     freed: list[str] = []
     monkeypatch.setattr(cohost_loading, "free_device_memory", lambda: freed.append("freed"))
@@ -167,7 +167,7 @@ def test_the_first_model_is_gone_before_another_is_loaded(monkeypatch: pytest.Mo
 
 
 def test_what_was_chosen_stands_in_the_log_and_in_the_counters(caplog: pytest.LogCaptureFixture) -> None:
-    """So a report on a running server can show it."""
+    """The chosen number format is in the log and in the counters, so a report can show it."""
 
     async def scenario(call: Caller) -> dict[str, Any]:
         return await call.counters()

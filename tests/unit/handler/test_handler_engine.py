@@ -14,7 +14,7 @@ from cohost.handler import cohost_engine
 from cohost.handler.cohost_batches import Counters
 from cohost.handler.cohost_engine import Engine, EngineSettings
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError, ModelError
-from cohost.handler.cohost_frames import TokenSequence
+from cohost.handler.cohost_frames import Level, TokenSequence
 from cohost.handler.cohost_scheduler import Lanes, Scheduler
 from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_tokenizer import Encoded
@@ -29,7 +29,7 @@ LIMIT = 512
 
 
 class FakeForward:
-    """Gives each sequence its first token back; waits for `gate` before each batch; raises what `fail` says."""
+    """Answers a sequence with its first token; waits for `gate` before a batch; raises `fail`."""
 
     def __init__(self, fail: Callable[[list[int]], Exception | None] = lambda _: None) -> None:
         self.batches: list[list[int]] = []
@@ -40,25 +40,25 @@ class FakeForward:
         self.gate.set()
 
     def packs(self, _sequence: TokenSequence) -> bool:
-        """It pads."""
+        """Return False, because this model pads."""
         return False
 
     def length_of(self, sequence: TokenSequence) -> int:
-        """What the caller sent, and no more."""
+        """Return the number that the caller sent."""
         return sequence.length
 
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
-        """As many as after padding."""
+        """Return the number of tokens after padding."""
         return len(sequences) * max(one.length for one in sequences)
 
     def free_memory(self) -> None:
-        """Counts."""
+        """Count the call."""
         self.freed += 1
 
     depth = 1
 
     def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
-        """A batch, which has ended when this returns."""
+        """Return a finished batch."""
         outputs = self._run(sequences)
         return SimpleNamespace(read=lambda: outputs)  # type: ignore[return-value] # a stand-in
 
@@ -74,7 +74,7 @@ class FakeForward:
 
 
 def sequences(*firsts: int, length: int = 10) -> list[TokenSequence]:
-    """Sequences of a request, told apart by their first token."""
+    """Return sequences of a request, which differ by their first token."""
     return [
         TokenSequence(Encoded(np.full(length, first, np.int32), None, truncated=False), length, Want.LOGITS, index)
         for index, first in enumerate(firsts)
@@ -87,7 +87,7 @@ def run(
     lost: Callable[[], None] = lambda: None,
     **given: Any,
 ) -> Counters:
-    """Lets a scenario use an engine; what it counted."""
+    """Run a scenario with an engine, and return its counters."""
     settings: dict[str, Any] = {
         "max_batch_tokens": 4096,
         "max_batch_sequences": 64,
@@ -114,7 +114,7 @@ def run(
 
 
 async def busy(engine: Engine, forward: FakeForward) -> asyncio.Task[Any]:
-    """Has the engine at work on a batch that waits for the gate, so that what comes now is queued."""
+    """Keep the engine in a batch that waits for the gate, so that further requests queue."""
     forward.gate.clear()
     task = asyncio.create_task(engine.run(sequences(0)))
     await asyncio.to_thread(forward.entered.acquire)
@@ -122,7 +122,7 @@ async def busy(engine: Engine, forward: FakeForward) -> asyncio.Task[Any]:
 
 
 async def told(exits: list[str]) -> None:
-    """Waits until the engine has asked for a new process, which it does after the last answer."""
+    """Wait until the engine has requested a new process, after its last answer."""
     while not exits:  # noqa: ASYNC110 - the engine's thread has it appended
         await asyncio.sleep(0.005)
 
@@ -133,7 +133,7 @@ def outputs(outcome: Any) -> list[float]:
 
 
 def test_what_waits_runs_in_one_batch_and_each_gets_its_own() -> None:
-    """Twelve requests that come while the device is busy are one pass, and their answers are not mixed up."""
+    """Twelve requests that arrive during a pass run in one pass, and each gets its own answer."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -149,7 +149,7 @@ def test_what_waits_runs_in_one_batch_and_each_gets_its_own() -> None:
 
 
 def test_answers_keep_the_callers_order_whatever_order_they_ran_in() -> None:
-    """Sequences are run by length, over several batches, and put back in place."""
+    """Sequences run sorted by length in several batches, and the answers are in the caller's order."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -163,7 +163,7 @@ def test_answers_keep_the_callers_order_whatever_order_they_ran_in() -> None:
 
 
 def test_a_tiny_request_waits_for_one_batch_more_than_the_one_that_runs() -> None:
-    """Twenty texts with forty labels each are in the queue; a single text is in the next batch but one at most."""
+    """A single text behind a large request waits for at most one batch after the running one."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -183,7 +183,7 @@ def test_a_tiny_request_waits_for_one_batch_more_than_the_one_that_runs() -> Non
 
 
 def test_when_memory_runs_out_the_batch_is_halved_and_all_are_served() -> None:
-    """A batch over a size fails as on a GPU; its halves fit, and later batches are smaller at once."""
+    """A batch that runs out of memory is halved until it fits, and later batches are smaller."""
     forward = FakeForward(lambda firsts: MemoryError("CUDA out of memory") if len(firsts) > 8 else None)
 
     async def scenario(engine: Engine) -> None:
@@ -197,7 +197,7 @@ def test_when_memory_runs_out_the_batch_is_halved_and_all_are_served() -> None:
 
 
 def test_a_sequence_that_never_fits_answers_507_and_its_neighbours_are_served() -> None:
-    """Only the request with that sequence is told; the others in its batch do not notice."""
+    """Only the request whose sequence never fits gets 507, and the other requests of its batch are answered."""
     forward = FakeForward(lambda firsts: MemoryError() if 13 in firsts else None)
 
     async def scenario(engine: Engine) -> None:
@@ -215,7 +215,7 @@ def test_a_sequence_that_never_fits_answers_507_and_its_neighbours_are_served() 
 
 
 def test_a_model_that_fails_on_one_sequence_answers_500_to_that_one() -> None:
-    """Any other error is narrowed down in the same way, and named."""
+    """Only the request with the sequence on which the model fails gets 500, with the error."""
     forward = FakeForward(lambda firsts: IndexError("index out of range") if 5 in firsts else None)
 
     async def scenario(engine: Engine) -> None:
@@ -228,7 +228,7 @@ def test_a_model_that_fails_on_one_sequence_answers_500_to_that_one() -> None:
 
 
 def test_a_number_that_is_not_finite_never_leaves() -> None:
-    """NaN is the model's fault, not an answer."""
+    """An output with NaN is an error and no answer."""
 
     async def scenario(engine: Engine) -> None:
         with pytest.raises(ModelError, match="not a finite number; load it with dtype fp32"):
@@ -238,7 +238,7 @@ def test_a_number_that_is_not_finite_never_leaves() -> None:
 
 
 def test_a_cancelled_request_takes_no_more_of_the_device() -> None:
-    """Its sequences that wait are never run; the next request is served at once."""
+    """The waiting sequences of a cancelled request never run, and the next request is served at once."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -256,7 +256,7 @@ def test_a_cancelled_request_takes_no_more_of_the_device() -> None:
 
 
 def test_a_request_that_waits_too_long_answers_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of the time in the queue is told, and the request's place is freed."""
+    """A request over max_queue_time_ms gets 503 with this limit, and leaves the queue."""
     forward, clock = FakeForward(), SimpleNamespace(time=1000.0)
     monkeypatch.setattr(cohost_engine, "time", SimpleNamespace(monotonic=lambda: clock.time))
 
@@ -276,7 +276,7 @@ def test_a_request_that_waits_too_long_answers_503(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_full_queue_answers_503_at_once() -> None:
-    """What is over the capacity is refused, and what waits is served."""
+    """A request over the capacity of the queue gets 503, and the waiting requests are served."""
     forward = FakeForward()
 
     async def scenario(engine: Engine) -> None:
@@ -292,7 +292,7 @@ def test_a_full_queue_answers_503_at_once() -> None:
 
 
 def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
-    """Those in the batch, those in the queue, and those who come later get 503; nothing is tried again."""
+    """After the loss of the device all present and later requests get 503, and no pass is repeated."""
     forward = FakeForward(
         lambda firsts: RuntimeError("CUDA error: device-side assert triggered") if 0 in firsts else None
     )
@@ -315,7 +315,7 @@ def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
 
 
 def test_a_fault_beside_the_model_leaves_nobody_waiting() -> None:
-    """Whatever ends the engine's thread, those in the batch and those in the queue hear of it and the worker goes."""
+    """If the engine's thread ends, callers in the batch and in the queue get an error, and the worker ends."""
     forward = FakeForward()
     exits: list[str] = []
 
@@ -334,3 +334,127 @@ def test_a_fault_beside_the_model_leaves_nobody_waiting() -> None:
 
     run(forward, scenario, lost=lambda: exits.append("lost"))
     assert exits == ["lost"]
+
+
+def test_equal_sequences_of_different_requests_are_computed_once() -> None:
+    """All that wait with that text are answered by one sequence of the pass; another length or output is not equal."""
+    forward = FakeForward()
+    other = sequences(5)
+    other[0] = TokenSequence(other[0].encoded, 10, Want.MEAN, 0)
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        requests = [sequences(5, 6), sequences(6, 5, 7), sequences(5, length=12), other]
+        waiting = [asyncio.create_task(engine.run(request)) for request in requests]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        outcomes = [await task for task in waiting]
+        assert [outputs(outcome) for outcome in outcomes] == [[5, 6], [6, 5, 7], [5], [5]]
+        assert outcomes[0].batches == [(5, 60)]
+
+    counters = run(forward, scenario)
+    assert sorted(forward.batches[1]) == [5, 5, 5, 6, 7]
+    assert (counters.passes, counters.sequences, counters.tokens) == (2, 8, 10 + 52)
+
+
+def test_equal_sequences_fill_no_pass() -> None:
+    """A thousand copies of a text that many callers send are one sequence, however many a pass may have."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        waiting = [asyncio.create_task(engine.run(sequences(7, 7, 7))) for _ in range(40)]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        assert [outputs(await task) for task in waiting] == [[7, 7, 7]] * 40
+
+    run(forward, scenario, max_batch_sequences=64)
+    assert forward.batches == [[0], [7]]
+
+
+def test_a_failing_pass_with_equal_sequences_is_halved_and_each_copy_is_answered() -> None:
+    """Every request with the text that fails gets the error, every one without it an answer."""
+    forward = FakeForward(lambda firsts: IndexError("index out of range") if 5 in firsts else None)
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        requests = [(4, 5), (6, 4), (5,), (6,), (7, 6, 4)]
+        waiting = [asyncio.create_task(engine.run(sequences(*request))) for request in requests]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(result, ModelError) for result in results] == [True, False, True, False, False]
+        assert [outputs(results[index]) for index in (1, 3, 4)] == [[6, 4], [6], [7, 6, 4]]
+
+    run(forward, scenario)
+    assert forward.batches.count([5]) == 1
+
+
+@pytest.mark.parametrize(("age_s", "order"), [(0.0, [[0], [2], [1]]), (301.0, [[0], [1], [2]])])
+def test_a_bulk_request_waits_for_all_others_until_half_its_time_is_over(age_s: float, order: list[list[int]]) -> None:
+    """Then it counts as a usual one, and comes by its age."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        bulk = asyncio.create_task(engine.run(sequences(1), level=Level.BULK, age_s=age_s))
+        await asyncio.sleep(0.01)
+        usual = asyncio.create_task(engine.run(sequences(2)))
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await asyncio.gather(first, bulk, usual)
+
+    run(forward, scenario, max_queue_time_s=600.0)
+    assert forward.batches == order
+
+
+def test_second_attempts_run_one_by_one_and_before_all_others() -> None:
+    """Each may be the one that ended the last process, so each has a pass of its own."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        tasks = [asyncio.create_task(engine.run(sequences(9)))]
+        await asyncio.sleep(0.01)
+        tasks += [asyncio.create_task(engine.run(sequences(n, n + 10), level=Level.ALONE)) for n in (1, 2)]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await asyncio.gather(first, *tasks)
+
+    run(forward, scenario)
+    assert forward.batches == [[0], [1, 11], [2, 12], [9]]
+
+
+def test_the_age_of_a_request_counts_towards_its_time_limit() -> None:
+    """A request that was sent again has waited in the process that ended."""
+
+    async def scenario(engine: Engine) -> None:
+        with pytest.raises(BusyError, match="waited longer than 30 s"):
+            await engine.run(sequences(1), age_s=31.0)
+
+    run(FakeForward(), scenario, max_queue_time_s=30.0)
+
+
+def test_a_pass_names_the_requests_in_it() -> None:
+    """Once each, and not those without a name."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        (running,) = engine._running
+        assert running.marks == []
+        waiting = [asyncio.create_task(engine.run(sequences(n, n + 1), mark=f"3:{n}")) for n in (1, 5)]
+        await asyncio.sleep(0.01)
+        with engine._changed:
+            one = engine.take(Level.USUAL)
+            assert one is not None
+            assert one.marks == ["3:1", "3:5"]
+            engine._running.remove(one)
+            engine._halves.append(one.members)
+        forward.gate.set()
+        await asyncio.gather(first, *waiting)
+
+    run(forward, scenario)

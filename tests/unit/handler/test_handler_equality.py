@@ -1,4 +1,4 @@
-"""Answers do not depend on what a request was batched with: they are those of transformers, one text at a time."""
+"""Answers do not depend on the batch: they are transformers' answers to single texts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LIMIT = 512
 
 
 def text(rng: random.Random) -> str:
-    """A text of 1 to 600 tokens or so, most of them short, in a mixture of scripts."""
+    """Return a text of 1 to some 600 tokens in several scripts, most of them short."""
     size = rng.choice([rng.randint(1, 12), rng.randint(1, 12), rng.randint(13, 80), rng.randint(81, 600)])
     return " ".join(rng.choice(WORDS) for _ in range(size))
 
 
 def classification(rng: random.Random) -> dict[str, Any]:
-    """A call for text-classification: a text, a pair, or a list of both, with any parameters."""
+    """Return a call for text-classification with any texts, pairs and parameters."""
 
     def one() -> Any:
         return text(rng) if rng.random() < 0.6 else {"text": text(rng), "text_pair": text(rng)}
@@ -53,7 +53,7 @@ def classification(rng: random.Random) -> dict[str, Any]:
 
 
 def zero_shot(rng: random.Random) -> dict[str, Any]:
-    """A call for zero-shot-classification with labels, template and multi_label of its own."""
+    """Return a call for zero-shot-classification with labels, template and multi_label."""
     labels = list(dict.fromkeys(rng.choice(WORDS) for _ in range(rng.randint(1, 4))))
     parameters: dict[str, Any] = {"candidate_labels": labels if rng.random() < 0.8 else ", ".join(labels)}
     if rng.random() < 0.5:
@@ -70,7 +70,7 @@ def features(rng: random.Random) -> dict[str, Any]:
 
 
 def expected(pipeline: Any, call: dict[str, Any]) -> list[Any]:
-    """What the stock handler answers: the pipeline over the list, which runs texts one by one, cut at the limit."""
+    """Return the answer of the stock handler: of a pipeline that runs the texts one by one, cut at the limit."""
     inputs = call["inputs"] if isinstance(call["inputs"], list) else [call["inputs"]]
     given = dict(call.get("parameters", {}))
     if pipeline.task == "text-classification":
@@ -82,7 +82,7 @@ def expected(pipeline: Any, call: dict[str, Any]) -> list[Any]:
 
 
 def differences(got: Any, wanted: Any) -> list[float]:
-    """The differences of all numbers, of two values that are equal but for those."""
+    """Return the differences of all numbers of two values that are otherwise equal."""
     if isinstance(wanted, dict):
         assert got.keys() == wanted.keys()
         return [one for key in wanted for one in differences(got[key], wanted[key])]
@@ -96,7 +96,7 @@ def differences(got: Any, wanted: Any) -> list[float]:
 
 
 def by_label(answer: Any) -> Any:
-    """An answer with labels in the order of their names: those whose scores are equal but for rounding may swap."""
+    """Return an answer sorted by label, because labels with nearly equal scores may swap."""
     if isinstance(answer, dict) and "labels" in answer:
         scores = dict(sorted(zip(answer["labels"], answer["scores"], strict=True)))
         return {"sequence": answer["sequence"], "scores": scores}
@@ -106,7 +106,7 @@ def by_label(answer: Any) -> Any:
 
 
 def sharpened(model: str, root: Path) -> str:
-    """A copy with its last layer scaled up: the tiny models score all texts nearly equal, which would hide faults."""
+    """Return a copy with a scaled last layer, because tiny models score all texts nearly equal."""
     folder = root / Path(model).name
     shutil.copytree(model, folder)
     weights = load_file(folder / "model.safetensors")
@@ -118,7 +118,7 @@ def sharpened(model: str, root: Path) -> str:
 
 
 def numbers(answer: Any) -> list[float]:
-    """All numbers of an answer."""
+    """Return all numbers of an answer."""
     if isinstance(answer, dict | list):
         return [one for part in (answer.values() if isinstance(answer, dict) else answer) for one in numbers(part)]
     return [answer] if isinstance(answer, float) else []
@@ -145,7 +145,7 @@ def test_random_requests_sent_together_answer_as_alone(
     packing: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """Each of 500 random requests, sent all at once, answers what transformers gives for it alone in fp32.
+    """Each of 500 random requests, all sent at once, gets the answer that transformers gives for it alone in fp32.
 
     Without padding and with it.
     """

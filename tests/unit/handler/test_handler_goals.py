@@ -1,4 +1,4 @@
-"""The benchmark's verdicts: each goal at each case it is about, met or missed by its own bound."""
+"""The benchmark's verdicts: each goal is met or missed by its bound at each of its cases."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def goals(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def sample(goals: Any, items: int, latency_s: float, sequences_per_pass: int = 10) -> Any:
-    """So many items in a second, each answered after the same time."""
+    """Return a sample with this number of items per second, each answered after the same time."""
     return goals.Sample([latency_s] * 100, items=items, seconds=1.0, passes=10, sequences=10 * sequences_per_pass)
 
 
 def results(goals: Any, **batched: Any) -> Any:
-    """All cases, with a stock handler of 100 items/s and 1 s."""
+    """Return results of all cases, with a stock handler of 100 items/s and 1 s."""
     return {case: {"stock": sample(goals, 100, 1.0)} | batched for case in goals.CASES}
 
 
 def test_a_handler_that_reaches_everything_misses_nothing(goals: Any) -> None:
-    """Every kind of goal is judged for both formats, each at the cases that it is about."""
+    """Each goal is judged in both number formats, at the cases that it is for."""
     good = {name: sample(goals, 201, 0.09) for name in ("fp32", "bf16")}
     lines = goals.verdicts(results(goals, **good))
     assert len(lines) == 2 * (4 + 1 + 2 + 2)
@@ -55,19 +55,19 @@ def test_a_handler_that_reaches_everything_misses_nothing(goals: Any) -> None:
     ],
 )
 def test_what_is_missed_is_told_apart(goals: Any, given: dict[str, Any], missed: set[str]) -> None:
-    """A figure at its bound is enough where it says at least, and not where it says under."""
+    """A value at its bound meets a goal with "at least", and misses a goal with "under"."""
     lines = goals.verdicts(results(goals, fp32=sample(goals, **given)))
     assert {goal for goal in missed for met, line in lines if goal in line and not met} == missed
     assert all(met or any(goal in line for goal in missed) for met, line in lines)
 
 
 def test_a_format_that_the_processor_lacks_is_not_judged(goals: Any) -> None:
-    """bf16 runs where it is native."""
+    """Goals for bf16 are only judged on a processor with native bf16."""
     assert not [line for _, line in goals.verdicts(results(goals, fp32=sample(goals, 200, 0.01))) if "bf16" in line]
 
 
 def test_p99_turns_show_who_is_left_waiting(goals: Any) -> None:
-    """Five of eight clients wait for the whole turn: that is over a hundredth of the calls in a turn this short."""
+    """A p99 shows if five of eight clients wait for the whole measurement."""
     for case in goals.CASES:
         assert (case.calls is not None) is (case.clients == 8)
         if case.calls:

@@ -1,4 +1,4 @@
-"""Recorded passes: few shapes, filled up with what nobody reads, the same answers, and none where they do not pay."""
+"""CUDA graphs: few shapes, filled up batches, equal answers, and no graphs without a gain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 import torch
 from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, properties
 
-from cohost.handler import cohost_trials
+from cohost.handler import cohost_loading, cohost_trials
+from cohost.handler.cohost_facts import tokenizer_of
 from cohost.handler.cohost_frames import TokenSequence
 from cohost.handler.cohost_loading import Loaded, load
 from cohost.handler.cohost_options import read_options
@@ -25,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 class RecordingStream(HostStream):
-    """A GPU's stream on a CPU: a recording runs its function again, into the same tensor."""
+    """A fake GPU stream on a CPU: a graph runs its function again, into the same tensor."""
 
     is_gpu = True
 
@@ -35,7 +36,7 @@ class RecordingStream(HostStream):
         self.repeated = 0
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """As the driver: the output stays where it is."""
+        """Record as the driver does: the output keeps its place in memory."""
         self.recorded += 1
         output = run().clone()
 
@@ -47,12 +48,12 @@ class RecordingStream(HostStream):
 
 
 def loaded(monkeypatch: pytest.MonkeyPatch, stream: HostStream, model: str, small_s: float, **given: Any) -> Loaded:
-    """A model on that device; a recorded pass of one or four texts takes as long as given, any other one a second."""
+    """Load a model on this device; passes of a graph take the given time, other passes a second."""
 
     def seconds_of(forward: Any, batch: Any) -> float:
         return small_s if forward._recorded_shape(batch) else 1.0
 
-    monkeypatch.setattr(cohost_trials, "stream_of", lambda _: stream)
+    monkeypatch.setattr(cohost_loading, "stream_of", lambda *_: stream)
     monkeypatch.setattr(cohost_trials, "seconds_of", seconds_of)
     return load(read_options(properties(model, warm_up="false", **given)))
 
@@ -60,7 +61,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch, stream: HostStream, model: str, smal
 def outputs(of: Loaded, want: Want) -> list[list[float]]:
     """Return a model's outputs for texts of different lengths, in batches of one to five."""
     texts = [Text("good"), Text("the movie was great"), Text("food and city"), Text("a b", "c d"), Text("bad " * 15)]
-    encoded = of.tokenizer.encode(texts, Cut(LONGEST_FIRST, of.limit))
+    assert of.text is not None
+    encoded = tokenizer_of(of.facts, of.text, "").encode(texts, Cut(LONGEST_FIRST, of.limit))
     sequences = [TokenSequence(one, len(one.ids), want) for one in encoded]
     batches = [sequences[:1], sequences[:2], sequences, sequences[4:]]
     return [output.ravel().tolist() for batch in batches for output in of.forward(batch)]
@@ -77,7 +79,7 @@ def outputs(of: Loaded, want: Want) -> list[list[float]]:
     ],
 )
 def test_recorded_passes_answer_the_same(monkeypatch: pytest.MonkeyPatch, model: str, task: str, want: Want) -> None:
-    """A batch is filled up to a recorded shape in both directions, and what fills it is in no answer."""
+    """A batch that is filled up to the shape of a graph gets the same answers."""
     expected = outputs(load(read_options(properties(model, task, packing="false"))), want)
     stream = RecordingStream()
     got = loaded(monkeypatch, stream, model, 0.1, task=task)
@@ -88,7 +90,7 @@ def test_recorded_passes_answer_the_same(monkeypatch: pytest.MonkeyPatch, model:
 
 
 def test_a_batch_counts_with_what_fills_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The header and the token budget hold what the device works on."""
+    """The header and the token budget count the tokens that fill up a batch."""
     forward = loaded(monkeypatch, RecordingStream(), MINILM, 0.1).forward
     (sample,) = load(read_options(properties(MINILM))).samples[:1]
     assert forward.tokens_of([TokenSequence(sample, len(sample.ids), Want.LOGITS)] * 3) == 4 * 16
@@ -101,7 +103,7 @@ def test_recordings_that_do_not_pay_are_not_used(
     small_s: float,
     used: bool,  # noqa: FBT001
 ) -> None:
-    """They are tried on load like every other way."""
+    """CUDA graphs that are not faster during the load are not used."""
     caplog.set_level(logging.INFO)
     stream = RecordingStream()
     forward = loaded(monkeypatch, stream, MINILM, small_s).forward
@@ -111,7 +113,7 @@ def test_recordings_that_do_not_pay_are_not_used(
 
 
 def test_memory_that_runs_out_for_a_trials_batch_does_not_fail_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card on which little is free serves the model in smaller passes, and its ways are tried in such."""
+    """If the batch of a trial does not fit, the load continues with smaller passes and trials."""
     sizes: list[int] = []
 
     def seconds_of(_: Any, batch: Any) -> float:
@@ -120,19 +122,19 @@ def test_memory_that_runs_out_for_a_trials_batch_does_not_fail_the_load(monkeypa
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 1.0
 
-    monkeypatch.setattr(cohost_trials, "stream_of", lambda _: RecordingStream())
+    monkeypatch.setattr(cohost_loading, "stream_of", lambda *_: RecordingStream())
     monkeypatch.setattr(cohost_trials, "seconds_of", seconds_of)
     assert load(read_options(properties(MINILM))).packs
     assert (sizes[0], max(sizes[1:])) == (64, 4)
 
 
 def test_a_cpu_records_nothing() -> None:
-    """It has no launches to save."""
+    """On a CPU no CUDA graph is recorded, because a CPU has no launches to save."""
     assert load(read_options(properties(MINILM))).forward._recorded is None
 
 
 def test_shapes_are_few_and_no_larger_than_the_device_waits_for() -> None:
-    """Lengths that double and four numbers of sequences; the smallest that holds a batch is taken."""
+    """Graphs have doubling lengths and four batch sizes, and the smallest that holds a batch is used."""
     made = RecordedModel(lambda numbers: numbers.float(), RecordingStream(), limit=512, most_tokens=1024, parts=2)
     assert len(made._recordings) == 15
     assert [made.shape_of(*size) for size in ((1, 3), (2, 17), (5, 60), (17, 16), (4, 200))] == [

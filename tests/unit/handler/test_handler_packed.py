@@ -1,4 +1,4 @@
-"""Sequences as one row without padding: the same numbers as with it, or not used at all."""
+"""Packed sequences in one row without padding: the same numbers, or packing is not used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HAS_INTERFACE = hasattr(sys.modules[transformers.BertForSequenceClassification._
 
 
 def test_tokens_attend_within_their_own_sequence_only() -> None:
-    """Attention over a row is that of each sequence alone."""
+    """In a packed row each token attends only to its own sequence."""
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
     together = attention_within(query, key, value, [0, 2, 3, 9], None)
@@ -52,13 +52,13 @@ def test_positions_start_anew_and_are_counted_as_the_model_does() -> None:
 
 @pytest.mark.parametrize(("model", "able"), [(MINILM, HAS_INTERFACE), (XLMR, HAS_INTERFACE), (MDEBERTA, True)])
 def test_models_that_cannot_are_padded(model: str, able: bool) -> None:  # noqa: FBT001
-    """BERT and RoBERTa kinds run packed where transformers lets their attention be replaced, DeBERTa by a library."""
+    """BERT and RoBERTa run packed if their attention can be replaced, and DeBERTa with a library."""
     assert load(read_options(properties(model))).packs is able
     assert load(read_options(properties(model, packing="false"))).packs is False
 
 
 def test_a_padding_token_in_a_text_changes_nothing() -> None:
-    """A caller may write the model's own "<pad>"; packed and padded agree on what that is."""
+    """A text with the token "<pad>" gets the same answer packed and padded."""
     texts = ["the <pad> movie", "<pad>", "the movie was great"]
 
     async def scenario(call: Caller) -> list[float]:
@@ -73,7 +73,7 @@ def test_a_padding_token_in_a_text_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kernel", ["wrong", "missing"])
 def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
-    """Whatever a device's attention does, a model is served right: what differs on load, or fails there, is dropped."""
+    """An attention kernel that fails or computes other answers during the load is not used, so answers stay right."""
 
     def broken(query: torch.Tensor, *_: Any) -> torch.Tensor:
         if kernel == "missing":
@@ -89,7 +89,7 @@ def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monke
 def test_a_gpus_attention_is_called_as_torch_wants_it(
     monkeypatch: pytest.MonkeyPatch, version: str, scale: float | None
 ) -> None:
-    """Torch's attention for sequences of different lengths: its own signature, tokens first, bounds as 32-bit numbers.
+    """The attention of torch for packed sequences is called with its own signature and 32-bit bounds.
 
     Torch 2.10 has no argument for the scale. A stand-in computes what the documentation says, since the kernel itself
     needs a GPU.
@@ -118,7 +118,7 @@ def test_a_gpus_attention_is_called_as_torch_wants_it(
 
 @pytest.mark.skipif(not HAS_INTERFACE, reason="this version of transformers has no packed way")
 def test_equal_lengths_are_not_packed_on_a_cpu() -> None:
-    """They have no padding to save, and a row's attention takes one call for each of them in every layer."""
+    """On a CPU equal lengths are not packed, because there is no padding to save and packing costs calls."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(MINILM).eval()
     packed = PackedByAttention(model, stream=stream_of(torch.device("cpu")), padding_token=0, position_offset=0)
     assert [packed.gains_at(lengths) for lengths in ([8] * 64, [8], [8, 9])] == [False, True, True]

@@ -1,4 +1,4 @@
-"""Who is next: order of arrival, a fair share for each request, and limits."""
+"""The queue's order: order of arrival, a fair share for each request, and limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Item:
 
 
 def add(queue: FairQueue[Item], name: str, number: int = 1, length: int = 10, now: float = 0.0) -> Ticket[Item]:
-    """A request of so many sequences, queued."""
+    """Queue a request of this number of sequences."""
     ticket: Ticket[Item] = Ticket()
     queue.add(ticket, [Item(name, length) for _ in range(number)], now)
     return ticket
@@ -42,7 +42,7 @@ def names(queue: FairQueue[Item], choose: object = first_two) -> str:
 
 
 def test_single_texts_leave_in_the_order_in_which_they_came() -> None:
-    """Four requests of one text each are served first come, first served."""
+    """Requests of one text each are served in the order of their arrival."""
     queue: FairQueue[Item] = FairQueue(10)
     for name in "abcd":
         add(queue, name)
@@ -51,7 +51,7 @@ def test_single_texts_leave_in_the_order_in_which_they_came() -> None:
 
 
 def test_a_huge_request_holds_a_tiny_one_up_for_one_batch_at_most() -> None:
-    """A text that comes behind 800 sequences is the first of the next batch but one, at the latest."""
+    """A text behind 800 sequences is first in the second next batch at the latest."""
     queue: FairQueue[Item] = FairQueue(1000)
     add(queue, "B", 800)
     assert names(queue) == "BB"
@@ -62,7 +62,7 @@ def test_a_huge_request_holds_a_tiny_one_up_for_one_batch_at_most() -> None:
 
 
 def test_requests_with_many_sequences_share_each_batch() -> None:
-    """Candidates are drawn one from each request in turn, so two large requests get half of each batch."""
+    """Two large requests get half of each batch, because sequences are taken in turn."""
     queue: FairQueue[Item] = FairQueue(100)
     add(queue, "a", 4)
     add(queue, "b", 4)
@@ -70,7 +70,7 @@ def test_requests_with_many_sequences_share_each_batch() -> None:
 
 
 def test_what_was_not_chosen_keeps_its_place() -> None:
-    """A candidate left out of a batch is not behind later ones for that."""
+    """A sequence that was left out of a batch keeps its place before later ones."""
     queue: FairQueue[Item] = FairQueue(100)
     for name in "abc":
         add(queue, name)
@@ -80,7 +80,7 @@ def test_what_was_not_chosen_keeps_its_place() -> None:
 
 
 def test_sequences_of_one_request_are_taken_by_length() -> None:
-    """The shortest come first, so that neighbours in a batch pad little."""
+    """Sequences of one request are taken by length, the shortest first, to save padding."""
     queue: FairQueue[Item] = FairQueue(100)
     ticket: Ticket[Item] = Ticket()
     queue.add(ticket, [Item("long", 90), Item("short", 5), Item("middle", 40)], 0.0)
@@ -97,7 +97,7 @@ def test_a_full_queue_refuses_a_request_whole() -> None:
 
 
 def test_a_dropped_request_takes_nothing_of_the_device_any_more() -> None:
-    """Dropping takes out what still waits; dropping again, or after the last was taken, changes nothing."""
+    """A dropped request leaves the queue, and dropping it again has no effect."""
     queue: FairQueue[Item] = FairQueue(100)
     ticket = add(queue, "a", 3)
     add(queue, "b")
@@ -107,7 +107,7 @@ def test_a_dropped_request_takes_nothing_of_the_device_any_more() -> None:
 
 
 def test_requests_that_waited_too_long_are_taken_out_even_when_partly_served() -> None:
-    """`expire` finds what came before a time and has sequences waiting still."""
+    """`expire` returns requests older than a time that still have waiting sequences."""
     queue: FairQueue[Item] = FairQueue(100)
     late = add(queue, "a", 3, now=1.0)
     add(queue, "b", now=5.0)
@@ -117,7 +117,7 @@ def test_requests_that_waited_too_long_are_taken_out_even_when_partly_served() -
 
 
 def test_draining_returns_everybody() -> None:
-    """`drain` empties the queue and says who waited."""
+    """`drain` empties the queue and returns all waiting requests."""
     queue: FairQueue[Item] = FairQueue(100)
     tickets = [add(queue, "a", 2), add(queue, "b")]
     assert queue.drain() == tickets

@@ -1,4 +1,4 @@
-"""Answers are those that the real server's stock handler was recorded with: the same text, scores to 1e-4."""
+"""The handler's answers equal recordings of the real server's stock handler: same text, scores to 1e-4."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_recorded_predictions_are_answered_with_the_same_text(model: str) -> Non
 
 
 def test_what_the_stock_handler_fails_on_is_cut_and_answered() -> None:
-    """A text of 600 tokens is a 424 there; here it is the recorded answer of the caller who asked for truncation."""
+    """A text of 600 tokens, a 424 of the stock handler, gets the recorded answer with truncation."""
 
     async def scenario(call: Caller) -> Any:
         return await call({"inputs": LONG})
@@ -80,7 +80,7 @@ def test_what_the_stock_handler_fails_on_is_cut_and_answered() -> None:
 
 
 def test_vectors_are_written_as_the_stock_handler_writes_them() -> None:
-    """Recordings of feature-extraction are shortened, so the text is held against the interface's own JSON."""
+    """Vectors are written in the stock handler's JSON form."""
 
     async def scenario(call: Caller) -> Any:
         return await call({"inputs": ["the", "a dog"]})

@@ -1,4 +1,4 @@
-"""The first call of a process never locks the server: what fails, fails at import, or is told to callers."""
+"""The first call of a process never blocks the server: a failure is raised at import, or sent to callers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from handler_calls import MINILM, properties, reply, request
+from handler_calls import MINILM, InProcess, properties, reply, request
 
 from cohost.handler import cohost_reload
 from cohost.handler.cohost_errors import ModelError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SlowService:
-    """A service that loads when `gate` opens, and fails as often as there are `failures`."""
+    """A service that loads when `gate` opens, and fails as many times as `failures` has entries."""
 
     def __init__(self, *failures: Exception) -> None:
         self.gate = threading.Event()
@@ -57,7 +57,7 @@ class SlowService:
 
 
 def first_call(**given: str) -> Input:
-    """Make the call that the server sends to a process that it has started."""
+    """Make the server's first call to a process that it has started."""
     inputs = Input()
     inputs.properties = {"model_dir": "/m"} | given
     return inputs
@@ -66,7 +66,7 @@ def first_call(**given: str) -> Input:
 def reloading(
     service: SlowService, scenario: Callable[[Callable[[], Awaitable[Reply]]], Awaitable[Any]], **keywords: Any
 ) -> Any:
-    """Lets a scenario call a process after its first call."""
+    """Run a scenario with a process after its first call."""
     given = {name: keywords.pop(name) for name in ("max_queue_time_ms",) if name in keywords}
 
     async def run() -> Any:
@@ -83,13 +83,13 @@ def reloading(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread does."""
+    """Wait until another thread has made a condition true."""
     while not condition():  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.005)
 
 
 def test_the_first_call_is_answered_before_the_model_is_there_and_others_wait_for_it() -> None:
-    """No caller sees the restart but by the time that it takes; the properties are the first call's."""
+    """A restarted process answers its first call at once, and later calls wait for the model."""
     service = SlowService()
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> list[Reply]:
@@ -107,7 +107,7 @@ def test_the_first_call_is_answered_before_the_model_is_there_and_others_wait_fo
 
 
 def test_a_load_that_fails_is_told_to_callers_and_tried_again() -> None:
-    """Whoever waits gets the reason, and the model answers when an attempt succeeds; the process never ends for it."""
+    """Waiting callers get the reason of a failed load, and the model answers once a later attempt succeeds."""
     service, exits = SlowService(MemoryError("no room"), OSError("weights\ngone")), []
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> list[Reply]:
@@ -133,7 +133,7 @@ def test_a_load_that_fails_is_told_to_callers_and_tried_again() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA error: unspecified launch failure"), NoDeviceError("no GPU")])
 def test_a_lost_device_ends_the_process_once_callers_are_answered(error: Exception) -> None:
-    """Only another process can get it back, and if none can, the server gives the model up after its last restart."""
+    """A load that loses the device ends the process after callers are answered; only a new process may help."""
     service, exits = SlowService(error), []
     service.gate.set()
 
@@ -150,7 +150,7 @@ def test_a_lost_device_ends_the_process_once_callers_are_answered(error: Excepti
 
 
 def test_a_call_waits_no_longer_than_the_queue_allows() -> None:
-    """SageMaker gives up after a minute, so the caller hears it before."""
+    """A call waits for the model up to max_queue_time_ms, which is less than the minute of SageMaker."""
     service = SlowService()
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -164,7 +164,7 @@ def test_a_call_waits_no_longer_than_the_queue_allows() -> None:
 
 
 def test_no_more_calls_wait_than_the_server_itself_would_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their bodies take memory, which a loading model needs."""
+    """The number of waiting calls is limited as in the server's queue, because their bodies take memory."""
     monkeypatch.setattr(cohost_reload, "_MOST_WAITING", 2)
     service = SlowService()
 
@@ -179,7 +179,7 @@ def test_no_more_calls_wait_than_the_server_itself_would_hold(monkeypatch: pytes
 
 
 def test_a_caller_that_leaves_disturbs_nobody() -> None:
-    """Another one that waits for the same model is served."""
+    """If a waiting caller leaves, another that waits for the same model is served."""
     service = SlowService()
 
     async def scenario(call: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -196,7 +196,7 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
 def first_start(
     early: EarlyLoad[Any] | None, service: Any, *calls: Input, multi_model: bool = True, given: Any = None
 ) -> list[Reply]:
-    """Give what the first call of a first start, and then others, are answered; the first call has no content."""
+    """Return the answers to the first call of a first start, and to further calls."""
 
     async def run() -> list[Reply]:
         first = FirstStart(early, tells_callers=multi_model)
@@ -209,7 +209,7 @@ def first_start(
 
 
 def test_a_first_start_answers_its_first_call_when_the_model_is_there() -> None:
-    """The server counts the model as loaded from then on, so nobody waits any more."""
+    """At a first start the first call is answered when the model is loaded."""
     service = SlowService()
     threading.Timer(0.2, service.gate.set).start()
 
@@ -219,7 +219,7 @@ def test_a_first_start_answers_its_first_call_when_the_model_is_there() -> None:
 
 
 def test_a_load_that_fails_in_the_first_call_is_told_to_callers_of_a_multi_model_endpoint() -> None:
-    """An error in that call would lock the server, so the call succeeds, and each other one gets the reason."""
+    """On a multi-model endpoint a failed load answers the first call, and later calls get the reason."""
     service = SlowService(OSError("no such weights"))
     service.gate.set()
 
@@ -232,7 +232,7 @@ def test_a_load_that_fails_in_the_first_call_is_told_to_callers_of_a_multi_model
 
 
 def test_a_load_that_fails_in_the_first_call_keeps_a_start_up_from_being_ready() -> None:
-    """A deploy must not go on with a model that does not serve."""
+    """At start-up a failed load in the first call is not answered, so the server does not get ready."""
     service = SlowService(OSError("no such weights"))
     service.gate.set()
 
@@ -241,7 +241,7 @@ def test_a_load_that_fails_in_the_first_call_keeps_a_start_up_from_being_ready()
 
 
 def test_what_was_loaded_at_import_is_served_if_the_first_call_asks_for_it() -> None:
-    """With the same options it is not loaded again, with others it is, by those of the call."""
+    """A first call with the options of the import uses the loaded model, and with other options loads it again."""
     for first, loads in (({"dtype": "fp16"}, 1), ({"dtype": "bf16"}, 2)):
         service = SlowService()
         service.gate.set()
@@ -256,7 +256,7 @@ def test_what_was_loaded_at_import_is_served_if_the_first_call_asks_for_it() -> 
 
 
 def test_a_load_that_takes_longer_than_the_import_may_goes_on_in_the_first_call() -> None:
-    """The server gives a process two minutes until it listens, and far more for the first call."""
+    """A load over the time limit of an import continues in the first call."""
     service = SlowService()
     early = EarlyLoad(service, {"model_dir": "/m"})
     early.wait(0.05)
@@ -267,7 +267,7 @@ def test_a_load_that_takes_longer_than_the_import_may_goes_on_in_the_first_call(
 
 
 def test_what_fails_at_import_is_raised_there() -> None:
-    """The process ends, and the server answers the load at once."""
+    """A failure at import raises an error, and the server answers the load at once."""
     service = SlowService(OSError("no such weights"))
     service.gate.set()
 
@@ -276,7 +276,7 @@ def test_what_fails_at_import_is_raised_there() -> None:
 
 
 def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_path: Path) -> None:
-    """As the server hands it over; where the server reads a line otherwise, it is waited for."""
+    """The options of the first call are read from folder and command line unless the server may differ."""
     arguments = ["engine.py", "--device-id", "1"]
     file = tmp_path / "serving.properties"
     assert early_properties(tmp_path, arguments) is None
@@ -299,7 +299,7 @@ def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_pat
 
 
 def test_weights_that_only_the_server_can_find_are_waited_for(tmp_path: Path) -> None:
-    """It fetches those of S3 to a place of its own, and names a folder in the model's own in full."""
+    """Weights that the server fetches from S3 are loaded in the first call, which names their folder."""
     beside = {"model_dir": str(tmp_path)}
     assert has_weights(beside)
     assert has_weights(beside | {"model_id": "org/name"})
@@ -311,11 +311,11 @@ def test_weights_that_only_the_server_can_find_are_waited_for(tmp_path: Path) ->
 
 @pytest.mark.parametrize("restarted", [True, False], ids=["restart", "first start"])
 def test_the_handler_itself_is_served(tmp_path: Path, *, restarted: bool) -> None:
-    """The shipped service, with a real model; made once, however often the server imports model.py."""
+    """The packed handler serves a real model, which is loaded once however often model.py is imported."""
     name = Service.__module__
 
     async def scenario() -> Reply:
-        reloader = service_of(tmp_path, name, "Service", Output, restarted=restarted)
+        reloader = service_of(tmp_path, name, "Service", Output, restarted=restarted, backend=InProcess())
         assert service_of(tmp_path, name, "Service", Output, restarted=restarted) is reloader
         first = Input()
         first.properties = properties(MINILM)

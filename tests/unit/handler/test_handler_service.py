@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
+from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, InProcess, properties, served
 from safetensors.torch import load_file, save_file
 
-from cohost.handler import cohost_service
 from cohost.handler.cohost_forward import Forward, Pending
 from cohost.handler.cohost_frames import Level, TokenSequence
 
@@ -121,13 +120,13 @@ FEATURE_REFUSALS = [
     ids=["text-classification", ZERO_SHOT, FEATURES],
 )
 def test_what_is_wrong_is_named_and_never_answers_200(given: dict[str, str], cases: list[tuple[Any, int, str]]) -> None:
-    """Each near miss is refused with the field's name and what to send instead."""
+    """Each nearly right request is rejected with the name of the field and the right form."""
     for (body, status, message), answer in zip(cases, replies(given, *(body for body, _, _ in cases)), strict=True):
         assert (answer.status, message in answer.body["error"]) == (status, True), (body, answer.text)
 
 
 def test_one_bad_item_among_thirty_one_good_ones_fails_alone() -> None:
-    """Thirty-one callers get an answer, one gets a 400."""
+    """Of 32 simultaneous requests the one bad request gets 400, and the others are answered."""
     bodies: list[Any] = [{"inputs": f"{GREAT} {n}"} for n in range(32)]
     bodies[13] = {"inputs": 13}
     statuses = [answer.status for answer in replies(properties(MINILM), *bodies)]
@@ -135,7 +134,7 @@ def test_one_bad_item_among_thirty_one_good_ones_fails_alone() -> None:
 
 
 def test_callers_with_different_labels_share_a_batch_and_keep_their_own() -> None:
-    """Labels, template and multi_label are the request's; the batch header shows that they ran together."""
+    """Requests with different labels, templates and multi_label share a batch and get their own answers."""
     bodies = [
         zero_shot(["food", "movie"]),
         zero_shot(["城市", "مدينة", "도시"], multi_label=True),
@@ -161,11 +160,12 @@ def test_callers_with_different_labels_share_a_batch_and_keep_their_own() -> Non
     answers = served(properties(MINILM, ZERO_SHOT), scenario, backend)
     labels = [sorted(answer.body[0]["labels"]) for answer in answers]
     assert labels == [["food", "movie"], sorted(["城市", "مدينة", "도시"]), ["a", "b"], ["one", "one"]]
-    assert {answer.headers["cohost-batch"].split("/")[0] for answer in answers} == {"9"}
+    # Of the nine sequences "one" comes twice, as does a word that is not in the vocabulary; each is computed once.
+    assert {answer.headers["cohost-batch"].split("/")[0] for answer in answers} == {"7"}
 
 
 def test_texts_over_the_limit_are_cut_and_the_answer_says_so() -> None:
-    """A header counts the cut texts, beside the one header that SageMaker hands on; uncut ones have neither."""
+    """A header counts truncated texts, and is missing if no text was truncated."""
     cut, whole = replies(properties(MINILM), {"inputs": ["a", LONG, LONG]}, {"inputs": "a"})
     assert cut.headers["cohost-truncated"] == "2"
     assert cut.headers["x-amzn-sagemaker-custom-attributes"] == "cohost-truncated=2"
@@ -174,7 +174,7 @@ def test_texts_over_the_limit_are_cut_and_the_answer_says_so() -> None:
 
 @pytest.mark.parametrize("model", [MINILM, MDEBERTA, XLMR])
 def test_texts_at_the_limit_and_one_beside_it_are_served(model: str) -> None:
-    """Limit - 1, limit and limit + 1 tokens: RoBERTa's 514 positions hold 512 tokens, as the others' 512 do."""
+    """Texts of one token below, at and above the limit are served; RoBERTa holds 512 tokens like the others."""
     words = {size: " ".join(["movie"] * size) for size in (1, 509, 510, 511)}
     answers = replies(properties(model), *({"inputs": text} for text in words.values()), cohost_batch="1")
     assert [answer.status for answer in answers] == [200] * 4
@@ -182,13 +182,13 @@ def test_texts_at_the_limit_and_one_beside_it_are_served(model: str) -> None:
 
 
 def test_a_text_of_100_000_characters_is_answered() -> None:
-    """It is cut like any other, with and without blanks in it."""
+    """A text of 100,000 characters, with or without blanks, is truncated and answered."""
     answers = replies(properties(XLMR), {"inputs": "a" * 100_000}, {"inputs": "안녕 " * 33_334})
     assert [(answer.status, answer.headers["cohost-truncated"]) for answer in answers] == [(200, "1")] * 2
 
 
 def test_each_limit_of_the_catalog_is_kept() -> None:
-    """Texts, pairs and characters over a limit are 413 with the number, at the limit they are answered."""
+    """Texts, pairs and characters over a limit give 413 with the number, and are answered at the limit."""
     limits = {"max_texts_per_request": 3, "max_characters_per_text": 20, "max_sequences_per_request": 4}
     bodies = [["a"] * 3, ["a"] * 4, "a" * 20, "a" * 21]
     answers = replies(properties(MINILM, **limits), *({"inputs": body} for body in bodies))
@@ -205,7 +205,7 @@ def test_each_limit_of_the_catalog_is_kept() -> None:
 
 
 def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that would overfill the queue is refused at once; what runs and what waits is served."""
+    """A request that would overfill the queue gets 503 at once, and other requests are served."""
     at_work, gate, own = threading.Event(), threading.Event(), Forward.launch
 
     gate.set()  # the warm-up goes through it too
@@ -236,7 +236,7 @@ def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_content_types_are_those_of_the_stock_handler() -> None:
-    """Plain text, CSV and forms are read; what is neither is refused, as is an answer that is no JSON."""
+    """Plain text, CSV and forms are parsed as by the stock handler, and other content types are rejected."""
 
     async def scenario(call: Caller) -> list[Reply]:
         return [
@@ -256,7 +256,7 @@ def test_content_types_are_those_of_the_stock_handler() -> None:
 
 
 def test_padding_to_the_full_length_is_honoured() -> None:
-    """For benchmarks: the device works on 512 tokens for a text of four, and the answer is the same."""
+    """Padding to the full length makes the device compute 512 tokens for a short text, with the same answer."""
     padded = {"inputs": GREAT, "parameters": {"padding": "max_length", "max_length": 512}}
     answers = replies(properties(MINILM), padded, {"inputs": GREAT}, cohost_batch="1")
     assert [answer.headers["cohost-batch"].split()[0] for answer in answers] == ["1/512", "1/6"]
@@ -264,7 +264,7 @@ def test_padding_to_the_full_length_is_honoured() -> None:
 
 
 def test_sentence_embeddings_are_pooled_and_normalized() -> None:
-    """Mean and first-token vectors agree with those computed from every token's vector."""
+    """Mean and first-token vectors equal those computed from every token's vector."""
     bodies = [{"inputs": ["the movie", "a"], "parameters": p} for p in ({}, {"pooling": "mean"}, {"pooling": "cls"})]
     bodies.append({"inputs": ["the movie", "a"], "parameters": {"pooling": "mean", "normalize": True}})
     for packing in ("true", "false"):
@@ -276,7 +276,7 @@ def test_sentence_embeddings_are_pooled_and_normalized() -> None:
 
 
 def test_the_catalogs_pooling_holds_where_a_request_says_nothing() -> None:
-    """A model deployed for sentence embeddings answers them without parameters."""
+    """A request without a pooling gets the catalog's pooling."""
     (answer,) = replies(properties(EMBED, FEATURES, pooling="mean", normalize="true"), {"inputs": "a"})
     assert (len(answer.body), len(answer.body[0])) == (1, 64)
     assert sum(value**2 for value in answer.body[0]) == pytest.approx(1, abs=1e-5)
@@ -294,7 +294,7 @@ def test_precision_is_checked_on_load_and_refused_by_name(tmp_path: Any) -> None
 
 
 def test_half_precision_serves_when_it_passes_the_check() -> None:
-    """bf16 keeps an embedding's direction, so it is used, and answers within its precision."""
+    """bf16 is used if it passes the check, and answers within its precision."""
     bf16, fp32 = (
         replies(properties(EMBED, FEATURES, dtype=dtype), {"inputs": GREAT, "parameters": {"pooling": "mean"}})[0].body[
             0
@@ -306,7 +306,7 @@ def test_half_precision_serves_when_it_passes_the_check() -> None:
 
 
 def test_zero_shot_needs_a_label_that_says_entailment(tmp_path: Any) -> None:
-    """Another model is refused on load, not answered with the last output's scores."""
+    """A zero-shot model without an entailment label is rejected at its load."""
     labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
     model = copied(MINILM, tmp_path, lambda config: config | labels)
     with pytest.raises(ValueError, match="has the labels a, b, c, and zero-shot-classification needs one that starts"):
@@ -314,7 +314,7 @@ def test_zero_shot_needs_a_label_that_says_entailment(tmp_path: Any) -> None:
 
 
 def test_counters_are_told_when_asked() -> None:
-    """Requests, refusals, passes and padding, as one object."""
+    """A request for counters gets requests, rejections, passes and padding as one object."""
 
     async def scenario(call: Caller) -> dict[str, Any]:
         await call({"inputs": "a"})
@@ -335,7 +335,7 @@ def test_a_lost_device_ends_the_process() -> None:
         assert engine is not None
         engine._forward = BrokenForward()  # type: ignore[assignment] # a stand-in
         task = asyncio.create_task(call({"inputs": "a"}))
-        while not backend.ends:  # noqa: ASYNC110 - a thread appends to it
+        while not backend.ends:
             ended_first.append(not task.done())
             await asyncio.sleep(0.01)
         assert (await task).status == 503
@@ -349,24 +349,24 @@ class BrokenForward:
     """A model on a GPU whose state is lost."""
 
     def packs(self, _sequence: object) -> bool:
-        """It pads."""
+        """Return False, because this model pads."""
         return False
 
     def length_of(self, _sequence: object) -> int:
-        """One."""
+        """Return a length of one."""
         return 1
 
     def tokens_of(self, sequences: Sequence[object]) -> int:
-        """One each."""
+        """Return one token per sequence."""
         return len(sequences)
 
     def free_memory(self) -> None:
-        """There is none."""
+        """Free nothing, because this model has no cache."""
 
     depth = 1
 
     def launch(self, _sequences: object) -> None:
-        """As torch says it."""
+        """Raise torch's error."""
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 

@@ -36,20 +36,20 @@ def test_vectors_are_written_as_the_standard_library_would() -> None:
 
 
 def test_answers_never_hold_nan() -> None:
-    """JSON has no word for it, and a caller's parser would fail on it."""
+    """An answer never has NaN, which JSON cannot express."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         text_of([float("nan")])
 
 
 def test_errors_fit_a_status_line() -> None:
-    """They become the reason of the status line: one line, ASCII, short."""
+    """The text of an error is one short line of ASCII, because it becomes the reason of a status line."""
     assert one_line("a\r\nX: 한") == "a X: \\ud55c"
     assert len(one_line("x" * 10_000)) == 500
     assert len(shown("x" * 10_000)) < 100
 
 
 def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
-    """Half of what failed, never under one whole sequence, and back after a pause."""
+    """The token budget halves when memory runs out, keeps one full sequence, and recovers after a pause."""
     budget = TokenBudget(4096, 512)
     budget.shrink(2048, now=10.0)
     assert budget.tokens == 1024
@@ -62,7 +62,7 @@ def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
 
 
 def test_a_budget_that_never_fits_is_tried_ever_less_often() -> None:
-    """On a device that others fill, a pass fails some times in the first hour and once an hour from then on."""
+    """On a device that is full, larger passes are tried less and less often, in the end once an hour."""
     budget, failures = TokenBudget(16_384, 512), []
     for now in map(float, range(86_400)):
         if budget.tokens > 6000:
@@ -74,7 +74,7 @@ def test_a_budget_that_never_fits_is_tried_ever_less_often() -> None:
 
 
 def test_counters_say_what_the_device_worked_on(caplog: pytest.LogCaptureFixture) -> None:
-    """The log line covers the time since the last one, and comes no more often than asked for."""
+    """The log line of counters covers the time since the last one, and comes at most as often as set."""
     counters = Counters(passes=10, sequences=10)
     log = BatchLog(counters, interval_s=60, now=0.0)
     counters.passes, counters.sequences, counters.tokens, counters.padded_tokens = 12, 26, 75, 100
@@ -86,7 +86,7 @@ def test_counters_say_what_the_device_worked_on(caplog: pytest.LogCaptureFixture
 
 
 def test_native_bf16_is_read_from_the_processor_flags() -> None:
-    """x86 with AVX-512 or AMX, Arm with bf16; not by a flag that merely looks like it."""
+    """Native bf16 is detected by the exact processor flags of x86 and Arm."""
     assert has_native_bf16("flags\t\t: fpu avx512f avx512_bf16")
     assert has_native_bf16("flags : amx_bf16")
     assert has_native_bf16("Features : fp asimd bf16")
@@ -94,7 +94,7 @@ def test_native_bf16_is_read_from_the_processor_flags() -> None:
 
 
 def test_threads_share_the_cores_only_where_waiting_threads_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spinning threads of several models on one machine make each other several times slower."""
+    """Several models share the cores only if waiting threads sleep, because spinning threads slow others."""
     monkeypatch.setattr("cohost.handler.cohost_device._cores", lambda: 8)
     given = {"model_dir": "/m", "cpu.maxWorkers": "2"}
     before = torch.get_num_threads()
@@ -116,7 +116,7 @@ def driver_is_too_old() -> None:
 def test_a_gpu_that_the_server_does_not_name_is_left_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Under MPI no worker gets a device, and the CPU would be slow without a word; by name it is meant."""
+    """A worker without a named GPU warns that it runs on the CPU, unless the catalog names the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of(read_options({"model_dir": "/m"})).type == "cpu"
     assert "device: auto is the CPU, since the server named no GPU" in caplog.text
@@ -128,7 +128,7 @@ def test_a_gpu_that_the_server_does_not_name_is_left_with_a_warning(
 
 
 def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With CUDA's own reason; falling back to the CPU would be a hundred times slower without a word."""
+    """A missing GPU is an error with CUDA's reason, because a silent CPU would be a hundred times slower."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", driver_is_too_old)
     with pytest.raises(ValueError, match=r"device: cuda needs a GPU, .*\(RuntimeError: The NVIDIA driver is too old"):
@@ -137,7 +137,7 @@ def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPa
 
 
 def test_workers_take_the_gpu_that_the_server_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By number, or the only one that they are shown."""
+    """A worker uses the GPU with the number from the server, or the only visible one."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of(read_options({"model_dir": "/m", "device_id": "1"})) == torch.device("cuda:1")
@@ -169,11 +169,11 @@ def test_the_entailment_index_is_found_by_name_or_refused() -> None:
 
 
 def test_warm_up_goes_over_all_lengths_longest_first() -> None:
-    """So the memory that the largest batch needs is reserved once, and serves all others."""
+    """The warm-up starts with the longest texts, so the memory of the largest batch is reserved once."""
     assert list(bucket_shapes(100, 400, 16)) == [(4, 100), (6, 64), (12, 32), (16, 16)]
 
 
 def test_the_cost_of_a_pass_is_what_tokens_do_not_explain() -> None:
-    """2 ms for 8 tokens and 10 ms for 408 are 0.02 ms a token: the other 1.84 ms are worth 92 tokens."""
+    """The fixed cost of a pass is computed from two passes: 2 ms for 8 and 10 ms for 408 tokens are 92 tokens."""
     assert pass_cost(0.002, 8, 0.010, 408) == 92
     assert pass_cost(0.002, 8, 0.001, 408) >= 0

@@ -1,4 +1,4 @@
-"""Copies between host and GPU, with a stand-in for torch's calls of the driver."""
+"""Copies between host and GPU, with a fake of torch's calls of the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FakeCuda:
-    """torch.cuda, whose every call is noted; events, streams and recordings are this one object."""
+    """A fake torch.cuda that records every call; it is also its own events, streams and graphs."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -37,12 +37,12 @@ class FakeCuda:
         """A stream or a recording begins."""
 
     def __exit__(self, *_: object) -> None:
-        """It ends."""
+        """End the stream."""
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A driver that lists the calls it gets, in order; the device is the host's memory."""
+    """Return a driver that lists its calls in order; the device's memory is the host's."""
     cuda, new = FakeCuda(), torch.empty
 
     def empty(*shape: Any, pin_memory: bool, **given: Any) -> torch.Tensor:
@@ -61,7 +61,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_what_goes_to_a_gpu_starts_from_pinned_memory(driver: list[str]) -> None:
-    """A copy from other memory makes the thread wait."""
+    """Copies to the GPU start from pinned memory, because other copies make the thread wait."""
     numbers = CudaStream(torch.device("cpu")).upload(np.arange(3, dtype=np.int32))
     assert (numbers.tolist(), driver) == ([0, 1, 2], ["pinned"])
 
@@ -74,13 +74,13 @@ def test_a_thread_that_reads_a_pass_sleeps(driver: list[str]) -> None:
 
 
 def test_the_thread_that_launches_gets_the_interpreters_lock_often(driver: list[str]) -> None:
-    """Hundreds of launches a pass wait for it; the device becomes the thread's own."""
+    """The launching thread gets a short switch interval, because each pass has hundreds of launches."""
     CudaStream(torch.device("cuda:1")).enter()
     assert (driver, sys.getswitchinterval()) == (["set_device cuda:1"], 5e-4)
 
 
 def test_recordings_share_one_pool_and_are_made_behind_first_runs(driver: list[str]) -> None:
-    """The first calls of a library cannot be recorded; one stream repeats all recordings."""
+    """CUDA graphs share one memory pool and are recorded after a first run, which cannot be recorded."""
     ran: list[str] = []
 
     def run() -> torch.Tensor:
@@ -100,5 +100,5 @@ def test_recordings_share_one_pool_and_are_made_behind_first_runs(driver: list[s
 
 
 def test_a_cpu_runs_one_pass_at_a_time() -> None:
-    """A second one would be computed before the first is answered."""
+    """A CPU runs one pass at a time, because a second one would delay the answer of the first."""
     assert [stream_of(torch.device(name)).depth for name in ("cpu", "cuda")] == [1, 2]

@@ -1,4 +1,4 @@
-"""Indices beyond a model's tables: found before the device sees them, where they would end the process."""
+"""Token ids and positions outside a model's tables are found before the device, which would be lost by them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cut_model(folder: Path, **rows: int) -> str:
 
 
 def together(model: str, *inputs: Any) -> tuple[list[Reply], dict[str, Any]]:
-    """The answers to requests that are sent together, and what the device worked on."""
+    """Return the answers to simultaneous requests, and the texts that the device computed."""
 
     async def scenario(call: Caller) -> tuple[list[Reply], dict[str, Any]]:
         answers = await asyncio.gather(*(call({"inputs": item}) for item in inputs))
@@ -52,7 +52,7 @@ def together(model: str, *inputs: Any) -> tuple[list[Reply], dict[str, Any]]:
 def test_a_token_id_without_a_vector_is_refused_before_the_device_sees_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a GPU that text would end the process, and each resend the next one; the texts beside it are answered."""
+    """A token id outside the embedding table is rejected before the pass, because a GPU would be lost by it."""
     model = cut_model(tmp_path, vocab_size=1990)
     answers, counters = together(model, "the movie", ["fine", WORD_OF_THE_LAST_ID], "great")
     assert [answer.status for answer in answers] == [200, 400, 200]
@@ -62,7 +62,7 @@ def test_a_token_id_without_a_vector_is_refused_before_the_device_sees_it(
 
 
 def test_a_pair_for_a_model_of_single_texts_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its second text has segment 1, and the table one row; single texts are served."""
+    """A pair is rejected for a model whose table has one segment, and single texts are served."""
     answers, counters = together(cut_model(tmp_path, type_vocab_size=1), {"text": "a", "text_pair": "b"}, "a")
     assert [answer.status for answer in answers] == [400, 200]
     assert answers[0].body["error"].startswith("inputs[0]: is a pair, and the model knows single texts only;")
@@ -71,13 +71,13 @@ def test_a_pair_for_a_model_of_single_texts_is_refused(tmp_path: Path, caplog: p
 
 
 def test_a_tokenizer_of_another_model_fails_the_load(tmp_path: Path) -> None:
-    """Ordinary texts have ids beyond the table, so the model could serve nobody."""
+    """A tokenizer with ids outside the embedding table fails the load."""
     with pytest.raises(ValueError, match=r"^model_id: .* an ordinary text: holds the token id"):
         load(read_options(properties(cut_model(tmp_path, vocab_size=900))))
 
 
 def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> None:
-    """A position beyond the table is like a token id beyond it."""
+    """A position outside the table is rejected, whatever the tokenizer's limit is."""
     tables = Tables(rows=10, segment_rows=None, limit=4)
     tables.check("inputs", Encoded(np.full(4, 9, np.int32), np.ones(4, np.int32), truncated=False))
     with pytest.raises(BadInputError, match="inputs: has 5 tokens; allowed: 4 tokens"):
@@ -86,4 +86,4 @@ def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> Non
 
 def test_the_tables_are_those_of_the_weights() -> None:
     """As many rows as the model has, whatever kind of model it is."""
-    assert load(read_options(properties(MINILM))).tables == Tables(rows=2000, segment_rows=2, limit=512)
+    assert load(read_options(properties(MINILM))).facts.tables == Tables(rows=2000, segment_rows=2, limit=512)

@@ -1,4 +1,4 @@
-"""A way through the model is kept if it works, answers the same and is faster; one that ends a process is left out."""
+"""Trials of faster ways to run a model: used if working, equal and faster; left out after a death."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from handler_calls import MINILM, properties
 from cohost.handler import cohost_packed, cohost_trials
 from cohost.handler.cohost_loading import Loaded, load
 from cohost.handler.cohost_options import read_options
+from cohost.handler.cohost_stream import HostStream
 from cohost.handler.cohost_trials import Trial, Trials
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ LOST = RuntimeError("CUDA error: device-side assert triggered")
 
 @pytest.fixture(autouse=True)
 def _log(caplog: pytest.LogCaptureFixture) -> None:
-    """Verdicts that nobody asked for are information."""
+    """Capture the log from level INFO on."""
     caplog.set_level(logging.INFO)
 
 
@@ -48,7 +49,7 @@ def failing(error: Exception) -> Callable[..., torch.Tensor]:
 def test_a_trial_that_loses_the_device_fails_the_load_and_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Every later call would fail on that device; the next process serves the model without the way."""
+    """A trial of a faster way that loses the device fails the load, and the next process serves without that way."""
     with monkeypatch.context() as first:
         first.setattr(cohost_packed, "attention_within", failing(LOST))
         with pytest.raises(RuntimeError, match="device-side assert"):
@@ -62,7 +63,7 @@ def test_a_trial_that_loses_the_device_fails_the_load_and_is_not_repeated(
 
 
 def test_a_trial_beside_this_process_says_nothing_about_its_way() -> None:
-    """Several workers of a model load at once; the marker of one that runs still is no death."""
+    """The marker of a trial in a running process is not taken for a death."""
     mine = Trial("packing", ("model", "torch", "card"))
     mine.begin()
     for process, failed in ((os.getppid(), False), (MORE_THAN_ANY_PROCESS, True), (os.getpid(), True)):
@@ -75,7 +76,7 @@ def test_a_trial_beside_this_process_says_nothing_about_its_way() -> None:
 def test_a_trial_for_which_memory_runs_out_is_a_way_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The usual way needs less, or the load fails there."""
+    """A way whose trial runs out of memory is not used."""
     monkeypatch.setattr(cohost_packed, "attention_within", failing(torch.OutOfMemoryError("CUDA out of memory")))
     assert not loaded().packs
     assert "packing: not used, CUDA out of memory" in caplog.text
@@ -85,7 +86,7 @@ def test_a_trial_for_which_memory_runs_out_is_a_way_not_used(
 def test_a_way_that_is_slower_at_either_batch_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow_at: int
 ) -> None:
-    """One call of attention per sequence and layer can cost more than the padding that it saves."""
+    """A way to compute passes is not used if it is slower with the small or the large batch of its trial."""
     totals: list[int] = []
 
     def seconds_of(forward: Any, batch: Any) -> float:
@@ -103,7 +104,7 @@ def test_a_way_that_is_slower_at_either_batch_is_not_used(
 def test_of_two_ways_the_faster_one_wins_and_the_log_says_which(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, compiled_s: float, winner: str
 ) -> None:
-    """A compiled model pads, so asking for it does not cost a model the packing that is faster."""
+    """Of two working ways the faster one is used and logged, even if the catalog asks for compilation."""
     own = cohost_trials.CompiledModel
     monkeypatch.setattr(cohost_trials, "CompiledModel", lambda model, limit: own(model, limit, lambda graph, _: graph))
 
@@ -120,10 +121,10 @@ def test_of_two_ways_the_faster_one_wins_and_the_log_says_which(
 
 @pytest.mark.parametrize(("error", "kept"), [(0.019, True), (0.021, False), (float("nan"), False)])
 def test_in_half_precision_a_way_may_err_twice_as_much_as_the_usual_one(error: float, kept: bool) -> None:  # noqa: FBT001
-    """Both round, each in its own order, so neither is the measure for the other; fp32 is."""
+    """In half precision the error of a faster way against fp32 may be twice that of the usual way."""
     trials = Trials(
         read_options(properties(MINILM, dtype="bf16")),
-        device=torch.device("cpu"),
+        stream=HostStream(torch.device("cpu")),
         padding_ids=(0, 0),
         limit=8,
         samples=[],
@@ -138,7 +139,7 @@ def test_in_half_precision_a_way_may_err_twice_as_much_as_the_usual_one(error: f
 
 
 def test_a_way_that_was_disturbed_once_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program that begins beside a trial does not cost the model its packing."""
+    """A trial that another program disturbed once is repeated."""
     runs: list[int] = []
 
     def seconds_of(forward: Any, batch: Any) -> float:

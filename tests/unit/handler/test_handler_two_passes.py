@@ -1,4 +1,4 @@
-"""Two passes at once, as on a GPU: the second is launched before the first is read, and each has errors of its own."""
+"""Two passes at once, as on a GPU: the second is launched before the first is read, with separate errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from test_handler_engine import FakeForward, busy, outputs, run, sequences, told
+from test_handler_engine import FakeForward, outputs, run, sequences
 from test_handler_watchdog import noted, watched
 
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError
@@ -28,7 +28,7 @@ Failing = dict[int, Exception]
 
 
 class FakeGpu(FakeForward):
-    """Launches at once; each pass is read when `gate` opens, and fails at launch or then, by its first tokens."""
+    """Launches at once; a pass is read when `gate` opens; it fails at launch or read by its first tokens."""
 
     depth = 2
 
@@ -61,9 +61,11 @@ def _raise(failing: Failing, firsts: list[int]) -> None:
             raise failing[first]
 
 
-async def launched(engine: Engine, forward: FakeGpu, *requests: tuple[int, ...]) -> list[asyncio.Task[Any]]:
+async def launched(
+    engine: Engine, forward: FakeGpu, *requests: tuple[int, ...], into: list[asyncio.Task[Any]] | None = None
+) -> list[asyncio.Task[Any]]:
     """Requests, the first two of which run while neither is read."""
-    tasks = []
+    tasks: list[asyncio.Task[Any]] = [] if into is None else into
     for number, firsts in enumerate(requests):
         tasks.append(asyncio.create_task(engine.run(sequences(*firsts))))
         if number < forward.depth:
@@ -73,7 +75,7 @@ async def launched(engine: Engine, forward: FakeGpu, *requests: tuple[int, ...])
 
 
 def test_the_next_pass_is_launched_while_the_last_one_runs() -> None:
-    """The device has its next work when it ends; the third pass waits, so that more may share it."""
+    """A second pass is launched while the first runs, and a third waits to collect more requests."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -96,7 +98,7 @@ def test_the_next_pass_is_launched_while_the_last_one_runs() -> None:
     ids=["first at its end", "second at its end", "second at its launch"],
 )
 def test_an_error_is_that_of_its_own_pass(forward: FakeGpu, failed: int) -> None:
-    """The other pass is answered; of the failed one, only the request whose sequence fails alone hears of it."""
+    """An error affects only the requests of its own pass whose sequences fail alone."""
 
     async def scenario(engine: Engine) -> None:
         tasks = await launched(engine, forward, (1, 11), (2, 12))
@@ -112,7 +114,7 @@ def test_an_error_is_that_of_its_own_pass(forward: FakeGpu, failed: int) -> None
 
 
 def test_what_ran_out_of_memory_runs_again_when_nothing_else_does() -> None:
-    """Two passes need more than one; its halves wait until the other has given its memory back."""
+    """The halves of a pass that ran out of memory wait until the other pass has freed its memory."""
     forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
 
     async def scenario(engine: Engine) -> None:
@@ -127,21 +129,28 @@ def test_what_ran_out_of_memory_runs_again_when_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("forward", [FakeGpu(at_launch={2: LOST}), FakeGpu(at_read={1: LOST})])
-def test_a_lost_device_answers_the_callers_of_both_passes(forward: FakeGpu) -> None:
-    """Whichever call of the driver notices it, and the process is ended once."""
-    exits: list[str] = []
+def test_a_lost_device_ends_the_process_before_anybody_is_refused(forward: FakeGpu) -> None:
+    """Whichever call of the driver notices it, and once; in a process that goes on, the failed and the waiting hear it.
+
+    The results of the pass beside the failed one are good if they can still be read.
+    """
+    exits: list[list[bool]] = []
+    tasks: list[asyncio.Task[Any]] = []
 
     async def scenario(engine: Engine) -> None:
-        tasks = await launched(engine, forward, (1,), (2,), (3,))
+        await launched(engine, forward, (1,), (2,), (3,), into=tasks)
         while forward._at_launch and engine._refusal is None:  # noqa: ASYNC110 - another thread sets it
             await asyncio.sleep(0)
         forward.gate.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results] == [BusyError] * 3
-        await told(exits)
+        failed = 1 if forward._at_launch else 0
+        assert [type(results[index]) for index in (failed, 2)] == [BusyError] * 2
+        assert outputs(results[1 - failed]) == [2 - failed]
 
-    run(forward, scenario, lost=lambda: exits.append("lost"))
-    assert exits == ["lost"]
+    run(forward, scenario, lost=lambda: exits.append([task.done() for task in tasks]))
+    ((*done,),) = exits
+    assert done
+    assert not any(done)
 
 
 def test_a_pass_that_hangs_ends_the_process_with_two_passes_running() -> None:
@@ -159,7 +168,7 @@ def test_a_pass_that_hangs_ends_the_process_with_two_passes_running() -> None:
 
 
 def test_the_watchdog_sees_the_pass_that_the_device_works_on() -> None:
-    """Each pass has the whole limit from the end of the one before it."""
+    """The time limit of a pass starts at the end of the pass before it."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -176,7 +185,7 @@ def test_the_watchdog_sees_the_pass_that_the_device_works_on() -> None:
 
 
 def test_stopping_answers_the_passes_that_run() -> None:
-    """They are read, while what waits is refused."""
+    """A stopping engine answers running passes and rejects waiting requests."""
     forward = FakeGpu()
 
     async def scenario(engine: Engine) -> None:
@@ -194,7 +203,7 @@ def test_stopping_answers_the_passes_that_run() -> None:
 
 
 def test_stopping_refuses_the_halves_that_wait() -> None:
-    """They are in no queue; their callers hear of it as those do who wait there."""
+    """A stopping engine rejects the waiting halves of a pass like requests in the queue."""
     forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
 
     async def scenario(engine: Engine) -> None:

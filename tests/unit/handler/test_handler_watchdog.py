@@ -107,7 +107,7 @@ def test_a_pass_that_hangs_ends_the_process_and_answers_nobody() -> None:
 
 
 def test_passes_within_their_limit_are_left_alone() -> None:
-    """However many follow one another, each has the whole limit."""
+    """Each of many passes has its own full time limit."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -120,7 +120,7 @@ def test_passes_within_their_limit_are_left_alone() -> None:
 
 
 def test_a_pass_that_compiles_may_take_longer_than_one_that_does_not() -> None:
-    """The first of a shape that the compiler has not seen; the second of that shape has the limit of all others."""
+    """The first pass of a new shape has a longer limit, because it compiles."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -137,7 +137,7 @@ def test_a_pass_that_compiles_may_take_longer_than_one_that_does_not() -> None:
 
 
 def test_a_shape_that_was_compiled_on_load_has_the_usual_limit() -> None:
-    """One sequence of ten tokens is known here, so that a pass of it does not compile."""
+    """A pass of a compiled shape has the usual time limit, because it needs no compilation."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -168,7 +168,7 @@ def test_a_blocked_event_loop_ends_the_process() -> None:
 
 
 def test_a_request_that_waits_behind_a_long_pass_is_told_in_time() -> None:
-    """The queue's limit holds while the thread that runs the model is in a pass that is allowed to take longer."""
+    """A request behind a long pass gets 503 after max_queue_time_ms."""
     exits: list[int] = []
 
     async def scenario(engine: Engine) -> None:
@@ -184,7 +184,7 @@ def test_a_request_that_waits_behind_a_long_pass_is_told_in_time() -> None:
 
 
 def test_the_process_ends_when_its_callers_are_answered_and_only_once() -> None:
-    """The first code counts, and a call that still waits has time to be answered."""
+    """The process ends once, with the first exit code, after its callers are answered."""
     waiting, exits, ended = [1], [], threading.Event()
 
     def end(code: int) -> None:
@@ -222,7 +222,7 @@ def test_a_served_model_that_hangs_ends_the_process_by_its_own_setting(caplog: p
 
 
 def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.LogCaptureFixture) -> None:
-    """A slow machine is not taken for one that hangs, and the log says what became of the setting."""
+    """The time limit is at least three times the largest pass, and the log says if the setting was raised."""
     assert pass_timeout(20, 6) == 20
     assert not caplog.records
     assert pass_timeout(20, 10) == 30
@@ -231,7 +231,7 @@ def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.Lo
 
 @pytest.mark.process
 def test_native_code_that_keeps_pythons_lock_ends_the_process() -> None:
-    """No thread of Python gets a turn then; the interpreter's own timer says where it hangs, and ends it."""
+    """If native code keeps Python's lock, the interpreter's timer writes the place and ends the process."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         code = HOLD.format(root=str(ROOT))
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""What an image reference says, and where the image lies in a region."""
+"""The parts of an image reference, and the address of an image in a region."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_only_the_tensorrtllm_tag_has_trtllm() -> None:
     ],
 )
 def test_published_tags_are_read(reference: str, flavour: str, cuda: str | None) -> None:
-    """Tags as AWS publishes them, old and new, are understood."""
+    """Old and new image tags of AWS are parsed."""
     image = parse_image(reference)
     assert (image.flavour, image.cuda) == (flavour, cuda)
 
 
 def test_vllm_image_has_neither_the_label_nor_python() -> None:
-    """An image that cannot serve several archives is known as such."""
+    """The vLLM image is known as one that cannot serve several archives."""
     image = parse_image("vllm:0.26.0-gpu-py312-cu130-ubuntu22.04-sagemaker")
     assert not image.multi_model
     assert "python" not in image.backends
@@ -69,7 +69,7 @@ def test_vllm_image_has_neither_the_label_nor_python() -> None:
 
 @pytest.mark.parametrize("reference", ["triton:24.01", "djl-inference", "djl-inference:", "", ":0.36.0", "a:b:c"])
 def test_unknown_repository_is_refused_with_the_way_out(reference: str) -> None:
-    """Another repository, or none, is a clear error that names image_uri for images of one's own."""
+    """An image of an unknown repository is rejected with the key image_uri for own images."""
     with refused("image-unknown", "image", kind=ImageError) as caught:
         parse_image(reference)
     assert "image_uri" in caught.value.fix
@@ -77,7 +77,7 @@ def test_unknown_repository_is_refused_with_the_way_out(reference: str) -> None:
 
 @pytest.mark.parametrize("tag", ["latest", "0.36.0-lmi", "0.36.0-lmi26.0.0-cu13", "0.36.0-lmi26.0.0-cu130 ", "lmi"])
 def test_unparsable_tag_is_refused(tag: str) -> None:
-    """A tag that says nothing of the image's content is refused."""
+    """A tag that does not describe the image's content is rejected."""
     with refused("image-tag-unknown", "image", kind=ImageError):
         parse_image(f"djl-inference:{tag}")
 
@@ -95,12 +95,12 @@ def test_unparsable_tag_is_refused(tag: str) -> None:
     ],
 )
 def test_uri_carries_the_regions_account_and_suffix(region: str, host: str) -> None:
-    """Each region pulls from its own registry, under its partition's domain."""
+    """The image URI of each region has the region's account and its partition's domain."""
     assert image_uri(LMI, region) == f"{host}/{LMI}"
 
 
 def test_unknown_region_stops_with_near_ones_and_the_override() -> None:
-    """A mistyped region names the one that was meant, and the way out."""
+    """The error for an unknown region has the nearest regions and the key for an own image."""
     with refused("region-unknown", "region", kind=ImageError) as caught:
         registry_account("eu-central-9")
     assert "eu-central-1" in caught.value.allowed
@@ -116,7 +116,7 @@ def test_region_of_no_known_area_still_names_some() -> None:
 
 @pytest.mark.parametrize("reference", [":mine-1", f"@sha256:{'0' * 64}"])
 def test_uri_of_ones_own_image_is_read(reference: str) -> None:
-    """An override says which account, region and repository the role has to pull from."""
+    """The URI of an own image gives account, region and repository for the right to pull."""
     uri = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/lmi{reference}"
     parsed = parse_image_uri(uri)
     assert (parsed.account, parsed.region, parsed.repository) == ("123456789012", "eu-west-1", "team/lmi")
@@ -124,7 +124,7 @@ def test_uri_of_ones_own_image_is_read(reference: str) -> None:
 
 
 def test_located_uri_is_read_back() -> None:
-    """A URI made here is one that is understood here."""
+    """A URI that this project builds can be parsed again."""
     uri = image_uri(LMI, "cn-north-1")
     assert str(parse_image_uri(uri)) == uri
 
@@ -139,7 +139,7 @@ def test_located_uri_is_read_back() -> None:
     ],
 )
 def test_image_outside_ecr_is_refused(uri: str) -> None:
-    """SageMaker pulls from private ECR registries; another address, or one without a tag, is refused at once."""
+    """An image outside private ECR, or without a tag, is rejected."""
     with refused("image-not-in-ecr", "image_uri", kind=ImageError):
         parse_image_uri(uri)
 
@@ -154,13 +154,13 @@ def test_image_outside_ecr_is_refused(uri: str) -> None:
     ],
 )
 def test_host_driver_follows_the_cuda_of_the_image(reference: str, version: str | None) -> None:
-    """CUDA 13 gets the 580 driver, CUDA 12 the 550, a CPU image none: a wrong pair hangs in Creating."""
+    """CUDA 13 gets driver 580 and CUDA 12 driver 550, because a wrong pair hangs in Creating."""
     assert default_inference_ami_version(parse_image(reference)) == version
 
 
 @pytest.mark.process
 def test_accounts_equal_region_info() -> None:
-    """The written-down accounts and suffixes are those of the CDK's region_info, wherever it knows the region."""
+    """The listed accounts and suffixes equal the CDK's region_info."""
     region_info = pytest.importorskip("aws_cdk.region_info")
     for region in region_info.RegionInfo.regions:
         account = region_info.Fact.find(region.name, region_info.FactName.DLC_REPOSITORY_ACCOUNT)

@@ -1,4 +1,4 @@
-"""The table of instance types against independent copies of the same figures."""
+"""The table of instance types, compared with independent copies of the same figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_product_instance() -> None:
 
 
 def test_processors_and_memory_equal_ec2s(ec2: dict[str, dict[str, Any]]) -> None:
-    """Every figure in the table is EC2's."""
+    """Each number of vCPUs and each memory in the table equals EC2's."""
     for name, instance in INSTANCES.items():
         if name.startswith(RETIRED):
             continue
@@ -54,13 +54,13 @@ def test_gpus_equal_ec2s(ec2: dict[str, dict[str, Any]]) -> None:
 
 
 def test_every_type_can_host() -> None:
-    """The table holds only types that SageMaker takes for a production variant."""
+    """Each type in the table is valid for a production variant of SageMaker."""
     shape = botocore.session.get_session().get_service_model("sagemaker").shape_for("ProductionVariantInstanceType")
     assert set(INSTANCES) <= set(shape.enum)
 
 
 def test_multi_model_gpu_types_are_the_documented_ones() -> None:
-    """AWS lists one-GPU types of p2, p3, g4dn and g5; g6 is not among them."""
+    """The multi-model GPU types are those of AWS: one-GPU types of p2, p3, g4dn and g5, not g6."""
     documented = {name for name, instance in INSTANCES.items() if instance.multi_model_gpu_documented}
     assert documented == {
         "ml.p2.xlarge",
@@ -83,5 +83,5 @@ def test_multi_model_gpu_types_are_the_documented_ones() -> None:
     ],
 )
 def test_old_gpus_are_not_run_by_new_cuda(name: str, cuda_major: int, runs: bool) -> None:  # noqa: FBT001 - a table
-    """CUDA 13 dropped Volta, CUDA 12 dropped Kepler: such a pair starts and then fails at the first model."""
+    """CUDA 13 with Volta, and CUDA 12 with Kepler, is rejected."""
     assert INSTANCES[name].runs_cuda(cuda_major) is runs

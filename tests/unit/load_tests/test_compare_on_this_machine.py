@@ -1,4 +1,4 @@
-"""`make compare`: which commands it runs in which order, what ends it, and that the emulation always ends."""
+"""`make compare`: the order of its commands, its failures, and the end of the emulator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Stands in for the machine: notes each command and answers with the exit code that a test set for its start."""
+    """Records each command, and returns the exit code that a test has set for its start."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
@@ -39,7 +39,7 @@ class Recorder:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """In place of an emulation."""
+    """Record the calls instead of starting an emulator."""
     made = Recorder()
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def test_three_designs_are_deployed_measured_and_compared(recorder: Recorder, tmp_path: Path) -> None:
-    """Each with the same protocol and its own stack, and the page last."""
+    """Each design has its own stack and the same load test, and the page comes last."""
     assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 0
 
     starts = [" ".join(command.split()[:2]) for command in recorder.commands]
@@ -70,7 +70,7 @@ def test_three_designs_are_deployed_measured_and_compared(recorder: Recorder, tm
 
 
 def test_the_first_failure_ends_it(recorder: Recorder, tmp_path: Path) -> None:
-    """Nothing is measured that did not deploy, and the emulation is gone."""
+    """A failed deploy ends the comparison without a measurement, and stops the emulator."""
     recorder.codes = {"cdk deploy": 7}
     assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 7
     assert recorder.commands[-1].startswith("cdk deploy")
@@ -78,14 +78,14 @@ def test_the_first_failure_ends_it(recorder: Recorder, tmp_path: Path) -> None:
 
 
 def test_a_run_that_the_generator_limited_is_shown_all_the_same(recorder: Recorder, tmp_path: Path) -> None:
-    """The page marks it; a busy machine does not keep it from being made."""
+    """A load test that the generator limited is on the page with a mark."""
     recorder.codes = {"cohost bench": 3}
     assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 0
     assert recorder.commands[-1].startswith("cohost compare")
 
 
 def test_what_it_deploys_has_all_three_designs() -> None:
-    """Its catalog names both comparison designs beside its own endpoint, with models of this machine's hub."""
+    """The deployed catalog has its own endpoint and both comparison designs, with models of this machine's hub."""
     catalog = load_catalog(compare_on_this_machine.CATALOG).catalog
     assert catalog.designs is not None
     assert catalog.designs.cpu_onnx is not None
@@ -95,7 +95,7 @@ def test_what_it_deploys_has_all_three_designs() -> None:
 def test_known_faults_and_ctrl_c_have_their_exit_codes(
     recorder: Recorder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """One line on stderr, no traceback, and the emulation is gone."""
+    """A known error and Ctrl-C give one line on stderr and their exit codes, and stop the emulator."""
 
     def fails(_: machine.Machine) -> Iterator[int]:
         raise LocalError("port-in-use", "port", "is in use", fix="choose another")

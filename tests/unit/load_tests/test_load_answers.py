@@ -1,4 +1,4 @@
-"""What an answer is taken for."""
+"""The outcome that the load test records for each answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOPPED = '{\n  "code": 400,\n  "type": "TranslateException",\n  "message": "Bac
 def outcome(
     status: int, body: object, *, error_type: str = "", items: int = 1, container: bool = False
 ) -> tuple[Outcome, str]:
-    """The verdict on an answer and the failure as it is counted."""
+    """Return the verdict on an answer, and the failure under which it is counted."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     verdict = judge(status, error_type, data, items=items, container=container)
     return verdict.outcome, verdict.failure
@@ -31,7 +31,7 @@ def outcome(
     ],
 )
 def test_one_result_for_each_text_is_an_answer(body: list[object], items: int) -> None:
-    """All success shapes of the server."""
+    """Each form of success of the server counts as an answer if it has one result per text."""
     assert outcome(200, body, items=items) == (Outcome.OK, "")
 
 
@@ -48,12 +48,12 @@ def test_one_result_for_each_text_is_an_answer(body: list[object], items: int) -
     ],
 )
 def test_a_200_without_the_right_results_is_a_failure(body: bytes) -> None:
-    """The stock handler answers some faults with 200."""
+    """An answer 200 with a wrong number of results is a failure."""
     assert outcome(200, body) == (Outcome.WRONG_ANSWER, "200 with a wrong answer")
 
 
 def test_large_embeddings_are_counted_without_being_read() -> None:
-    """Megabytes of digits would hold up the other callers; a missing item is still seen."""
+    """The results in a large embedding answer are counted without parsing its numbers."""
     item = [[[0.123456789] * 384] * 40]
     body = json.dumps([item] * 3, separators=(",", ":")).encode()
     assert len(body) > LARGE_ANSWER_BYTES
@@ -105,12 +105,12 @@ def test_large_embeddings_are_counted_without_being_read() -> None:
 def test_faults_of_sagemaker_by_their_kind(
     status: int, error_type: str, body: object, expected: tuple[Outcome, str]
 ) -> None:
-    """Whose fault it was decides what a user does next."""
+    """Each error of SageMaker is recorded by its origin, because the origin decides what a user does next."""
     assert outcome(status, body, error_type=error_type) == expected
 
 
 def test_faults_of_a_container_are_the_models() -> None:
-    """Without SageMaker in front the status is the model's own."""
+    """Without SageMaker in front, an error status is recorded as the model's."""
     body = {"code": 503, "type": "ServiceUnavailableException", "message": "queue full"}
 
     assert outcome(503, body, container=True) == (Outcome.MODEL_ERROR, "model error (503)")

@@ -1,4 +1,4 @@
-"""The load test's options and the steps made of them."""
+"""The load test's options and the steps that follow from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from load_tests import phases as plan
 
 
 def given(**changes: object) -> argparse.Namespace:
-    """Options as they are when nothing is given, with changes."""
+    """Return the default options with changes."""
     facts: dict[str, object] = {
         "rate": None,
         "sweep_batch": None,
@@ -33,7 +33,7 @@ def given(**changes: object) -> argparse.Namespace:
 
 
 def test_models_take_weights() -> None:
-    """A name alone counts once; blanks do not matter."""
+    """A model without a weight has the weight 1, and blanks are ignored."""
     assert option_values.parse_models("mdeberta=3, minilm,xlmr-large=0.5") == {
         "mdeberta": 3,
         "minilm": 1,
@@ -43,46 +43,46 @@ def test_models_take_weights() -> None:
 
 @pytest.mark.parametrize("text", ["", "a,", "a,a", "=2", "a=0", "a=-1", "a=nan", "a=x"])
 def test_wrong_models_are_told(text: str) -> None:
-    """The value and what is allowed are in the message."""
+    """The error for wrong --models has the value and the allowed form."""
     with pytest.raises(argparse.ArgumentTypeError, match="allowed"):
         option_values.parse_models(text)
 
 
 def test_sweeps_may_have_brackets_and_repeats() -> None:
-    """[1, 2, 2] and 1,2 are the same sweep."""
+    """[1, 2, 2] and 1,2 give the same sweep."""
     assert option_values.parse_sweep("[1, 2,2]") == option_values.parse_sweep("1,2") == (1, 2)
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,", "1025", "1.5", "a"])
 def test_wrong_sweeps_are_told(text: str) -> None:
-    """Each value must be a whole number in range."""
+    """A sweep is rejected unless each value is a whole number in range."""
     with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 1024"):
         option_values.parse_sweep(text)
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "x", "inf", "nan"])
 def test_wrong_rates_are_told(text: str) -> None:
-    """A rate is above 0 and finite."""
+    """A rate must be above 0 and finite."""
     with pytest.raises(argparse.ArgumentTypeError, match="a number above 0"):
         option_values.positive(text)
 
 
 def test_shares_and_waits() -> None:
-    """0 is a share and a wait; 1.1 is no share."""
+    """A share and a wait may be 0, and a share of 1.1 is rejected."""
     assert option_values.share("0") == option_values.not_negative("0") == 0
     with pytest.raises(argparse.ArgumentTypeError, match="a share from 0 to 1"):
         option_values.share("1.1")
 
 
 def test_a_plain_run_is_one_step_without_an_end() -> None:
-    """-t or a person ends it."""
+    """A load test without a sweep is one step that ends by -t or by the user."""
     (step,) = plan.steps(given(batch_size=4), users=8)
 
     assert (step.batch, step.concurrency, step.rate, step.seconds, step.settle) == (4, 8, None, None, 10)
 
 
 def test_sweeps_follow_each_other_without_repeats() -> None:
-    """One text and one caller is in both sweeps and measured once; only the first warm-up is long."""
+    """A step that both sweeps contain is measured once, and only the first warm-up is long."""
     steps = plan.steps(given(sweep_batch=(1, 8), sweep_concurrency=(1, 8)), users=1)
 
     assert [step.name for step in steps] == ["b1 c1", "b8 c1", "b1 c8"]
@@ -91,14 +91,14 @@ def test_sweeps_follow_each_other_without_repeats() -> None:
 
 
 def test_payloads_are_made_for_every_batch_that_a_step_needs() -> None:
-    """And for no other."""
+    """Payloads are made for exactly the batch sizes of the steps."""
     assert plan.batches(given(sweep_batch=(2, 8))) == (2, 8)
     assert plan.batches(given(sweep_batch=(2, 8), sweep_concurrency=(1,), batch_size=4)) == (2, 8, 4)
     assert plan.batches(given(batch_size=4)) == (4,)
 
 
 def test_an_open_load_has_users_for_four_seconds() -> None:
-    """Without -u nobody has to work out how many callers a rate needs."""
+    """An open load without -u has enough users for answers that take four seconds."""
     assert plan.default_users(None) == 1
     assert plan.default_users(1) == 10
     assert plan.default_users(40) == 160
@@ -116,6 +116,6 @@ def test_an_open_load_has_users_for_four_seconds() -> None:
     ],
 )
 def test_options_that_exclude_each_other_are_told(changes: dict[str, object], option: str) -> None:
-    """With the way out."""
+    """Options that exclude each other are rejected with the fix."""
     with refused("load-options-conflict", option, kind=LoadError):
         plan.check(given(**changes))

@@ -1,4 +1,4 @@
-"""Bodies and the texts in them."""
+"""Request bodies and the texts in them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def book(
 
 
 def texts_of(found: Book, batch: int = 1) -> list[str]:
-    """All texts of a book."""
+    """Return all texts of a book."""
     contents = [json.loads(payload.body)["inputs"] for payload in found.payloads[batch]]
     return [text for content in contents for text in ([content] if isinstance(content, str) else content)]
 
 
 def test_the_same_seed_sends_the_same() -> None:
-    """Two runs can be compared; another seed sends something else."""
+    """The same seed gives the same texts, so load tests can be compared; another seed gives others."""
     assert book().payloads == book().payloads
     assert book().payloads != book(seed=2).payloads
 
 
 def test_texts_are_of_many_languages_and_lengths() -> None:
-    """Real text is not one English sentence."""
+    """The default texts have several languages and lengths."""
     texts = texts_of(book())
 
     assert any("가" <= char <= "힣" for text in texts for char in text)
@@ -54,7 +54,7 @@ def test_texts_are_of_many_languages_and_lengths() -> None:
 
 @pytest.mark.parametrize("model_id", [*TINY, MINILM])
 def test_padded_texts_have_exactly_the_models_maximum(model_id: str) -> None:
-    """Counted by transformers, as the server does, and not by the tool that made them."""
+    """Padded texts have exactly the model's maximum of tokens, counted by transformers."""
     folder = find_tokenizer(model_id, None, [HUB])
     assert folder is not None
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -67,7 +67,7 @@ def test_padded_texts_have_exactly_the_models_maximum(model_id: str) -> None:
 
 
 def test_padded_zero_shot_leaves_room_for_the_longest_label() -> None:
-    """The model sees text and hypothesis together, and both must fit."""
+    """A padded zero-shot text and the longest hypothesis together have the maximum of tokens."""
     folder = find_tokenizer(TINY[1], None, [HUB])
     assert folder is not None
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -80,7 +80,7 @@ def test_padded_zero_shot_leaves_room_for_the_longest_label() -> None:
 
 
 def test_mixed_texts_never_exceed_the_model() -> None:
-    """The stock handler fails on longer ones."""
+    """Texts of mixed lengths never exceed the limit of the model."""
     folder = find_tokenizer(TINY[0], None, [HUB])
     assert folder is not None
     found = book(TINY[0], max_length=64)
@@ -90,7 +90,7 @@ def test_mixed_texts_never_exceed_the_model() -> None:
 
 
 def test_without_a_tokenizer_texts_are_shorter_and_a_warning_says_so() -> None:
-    """An approximation must not make a call fail that a user's would not."""
+    """Without a tokenizer texts are shorter than the limit, with a warning."""
     found = book("org/nowhere", pad_to_max=True)
 
     assert found.tokens is None
@@ -102,7 +102,7 @@ def test_without_a_tokenizer_texts_are_shorter_and_a_warning_says_so() -> None:
 
 
 def test_bodies_are_what_the_tasks_take() -> None:
-    """One text stands alone, several are a list; zero-shot has its labels under parameters."""
+    """A body has a text or a list of texts, and for zero-shot also labels under `parameters`."""
     assert isinstance(json.loads(book().payloads[1][0].body)["inputs"], str)
     found = book(task="zero-shot-classification", batches=(1, 4))
     body = json.loads(found.payloads[4][0].body)
@@ -111,7 +111,7 @@ def test_bodies_are_what_the_tasks_take() -> None:
 
 
 def test_own_texts_are_sent_as_they_are(tmp_path: Path) -> None:
-    """Every line, in order, blank ones left out."""
+    """Every line of a file of texts except blank ones is sent unchanged and in order."""
     file = tmp_path / "texts.txt"
     file.write_text("first line\n\n 둘째 \n", encoding="utf-8")
 
@@ -122,7 +122,7 @@ def test_own_texts_are_sent_as_they_are(tmp_path: Path) -> None:
     ("content", "code"), [(b"", "texts-empty"), (b"\n \n", "texts-empty"), (b"\xff\xfe", "texts-unreadable")]
 )
 def test_unusable_texts_are_told(tmp_path: Path, content: bytes, code: str) -> None:
-    """An empty file, or one in another encoding."""
+    """An empty file of texts, and one in another encoding, are rejected."""
     file = tmp_path / "texts.txt"
     file.write_bytes(content)
 
@@ -131,7 +131,7 @@ def test_unusable_texts_are_told(tmp_path: Path, content: bytes, code: str) -> N
 
 
 def test_a_body_over_sagemakers_limit_is_told(tmp_path: Path) -> None:
-    """Before the run, not as a failure of each call in it."""
+    """A body over SageMaker's limit is rejected before the load test."""
     file = tmp_path / "texts.txt"
     file.write_text("x" * (MAX_BODY_BYTES // 4), encoding="utf-8")
 
@@ -140,7 +140,7 @@ def test_a_body_over_sagemakers_limit_is_told(tmp_path: Path) -> None:
 
 
 def test_limits_come_from_the_configuration(tmp_path: Path) -> None:
-    """XLM-R's 514 positions hold 512 tokens; an astronomical maximum is none."""
+    """A model's limit comes from its config: XLM-R's 514 positions give 512 tokens."""
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta", "max_position_embeddings": 514}')
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
     assert limit_of(tmp_path) == 512

@@ -19,7 +19,7 @@ def cue(callers: int = 2, rate: float | None = None) -> Cue:
 
 
 def test_only_as_many_users_as_the_step_has_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two callers of three users: the third waits."""
+    """In a step of two callers the third user waits."""
     monkeypatch.setattr(stage, "WAIT_S", 0.01)
     here = Stage()
     assert here.wait(0) is None
@@ -31,7 +31,7 @@ def test_only_as_many_users_as_the_step_has_take_part(monkeypatch: pytest.Monkey
 
 
 def test_moments_that_nobody_was_free_for_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An overloaded run would look well if calls that were never sent did not count."""
+    """Due calls for which no user was free are counted as missing."""
     here, started = Stage(), now()
     monkeypatch.setattr(stage, "now", lambda: started)
     here.begin(cue(rate=100.0))
@@ -50,7 +50,7 @@ def test_moments_that_nobody_was_free_for_are_not_forgotten(monkeypatch: pytest.
 
 
 def test_a_closed_load_has_no_moments() -> None:
-    """Calls are due when they are sent."""
+    """In a closed load calls are due when they are sent."""
     here = Stage()
     here.begin(cue())
     assert here.phase is not None
@@ -60,7 +60,7 @@ def test_a_closed_load_has_no_moments() -> None:
 
 
 def test_arrivals_are_a_poisson_process_and_reproducible() -> None:
-    """Gaps average one over the rate and vary as exponential ones do; the seed fixes them."""
+    """The gaps between arrivals are exponential with the mean of the rate, and the seed fixes them."""
     gaps = np.diff(list(itertools.islice(poisson(50, "a"), 4000)))
 
     assert gaps.mean() == pytest.approx(0.02, rel=0.06)
@@ -76,12 +76,12 @@ def test_arrivals_are_a_poisson_process_and_reproducible() -> None:
 def test_callers_are_spread_over_the_processes_that_have_users(
     callers: int, users: list[int], expected: list[int]
 ) -> None:
-    """Evenly, and never more than a process has."""
+    """Callers are spread evenly over the processes, up to the users of each."""
     assert shares(callers, users) == expected
 
 
 def test_decks_hold_the_weights_in_short_phases() -> None:
-    """Of every four calls three are of the heavier model."""
+    """With weights 3 and 1, three of every four calls go to the first model."""
     drawn = list(itertools.islice(deck([3, 1], "seed"), 40))
 
     assert all(Counter(drawn[at : at + 4]) == {0: 3, 1: 1} for at in range(0, 40, 4))
@@ -89,7 +89,7 @@ def test_decks_hold_the_weights_in_short_phases() -> None:
 
 
 def test_drain_waits_for_calls_under_way() -> None:
-    """And no longer than it may."""
+    """The end of a step waits for calls in progress, up to its limit."""
     here = Stage()
     assert here.drain(0)
     here.in_flight = 1
@@ -97,7 +97,7 @@ def test_drain_waits_for_calls_under_way() -> None:
 
 
 def test_what_workers_record_comes_together_in_order() -> None:
-    """Rows of several processes are one array by time, none twice."""
+    """The calls of several processes are one array sorted by time, without duplicates."""
     worker, master = Recorder(), Recorder()
     worker.add((2.0, 2.0, 2.5, 1, 0, 8, 200, 0, 1))
     worker.tick((2.0, 1, 0.5, 0.001, 0.002))

@@ -1,4 +1,4 @@
-"""What is called, and how its calls look."""
+"""The target of a load test, and the form of its calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def given(**changes: Any) -> argparse.Namespace:
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
-    """Lists models and keeps what is posted, and the token of each listing."""
+    """A server that lists models, and stores posted bodies and the token of each listing."""
 
     protocol_version = "HTTP/1.1"
     seen: list[tuple[str, dict[str, str], bytes]]
@@ -60,7 +60,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
         self._answer(json.dumps({"models": [{"modelName": name} for name in self.models]}).encode())
 
     def do_POST(self) -> None:
-        """One result."""
+        """Answer with one result."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
         self._answer(b'[{"label": "a", "score": 1.0}]')
@@ -77,7 +77,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, type[Answering]]]:
-    """A running server and the class that keeps what it saw."""
+    """Start a server, and return its address and the class with its records."""
     handler = type("Handler", (Answering,), {"seen": [], "tokens": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)
@@ -100,7 +100,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> None:
-    """Without --models all models of the container are called, with the catalog's tasks."""
+    """Without --models all models of the container are called, with the tasks from the catalog."""
     found = resolve(given(host=server[0] + "/"))
 
     assert [(model.name, model.task) for model in found.models] == [("mdeberta", "text-classification")]
@@ -114,7 +114,7 @@ def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> No
 def test_a_container_s_own_names_are_the_catalog_s(
     server: tuple[str, type[Answering]], models: dict[str, float] | None
 ) -> None:
-    """A container of a scale-to-zero archive serves `xlmr-large` as `xlmr_large`; the catalog knows its task."""
+    """A container's model `xlmr_large` is recognised as `xlmr-large` of the catalog."""
     server[1].models = ("xlmr_large",)
 
     found = resolve(given(host=server[0], models=models, catalog=str(ROOT / "model_configs/offline.yaml")))
@@ -125,7 +125,7 @@ def test_a_container_s_own_names_are_the_catalog_s(
 
 @pytest.mark.process
 def test_a_container_that_was_told_a_name_keeps_it(server: tuple[str, type[Answering]]) -> None:
-    """`cohost local run` loads each model under the catalog's own name."""
+    """A container whose models have the catalog's names is called by these."""
     server[1].models = ("xlmr-large",)
 
     found = resolve(given(host=server[0], catalog=str(ROOT / "model_configs/offline.yaml")))
@@ -136,7 +136,7 @@ def test_a_container_that_was_told_a_name_keeps_it(server: tuple[str, type[Answe
 
 @pytest.mark.usefixtures("stack")
 def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> None:
-    """The report has the catalog's name, the call the one that the container knows."""
+    """A component's model is called by the server's name, and reported by the catalog's."""
     stack.outputs["Models"] = '{"xlmr-large": "xlmr-large"}'
 
     found = resolve(given(catalog=str(ROOT / "model_configs/offline.yaml")))
@@ -149,7 +149,7 @@ def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> N
 def test_a_containers_token_goes_with_every_request(
     server: tuple[str, type[Answering]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the list of models and to the calls, where the variable holds one; without, no such field is sent."""
+    """Each request to a container has the token from the environment variable; without one the header is missing."""
     assert resolve(given(host=server[0])).destinations[0].headers == {}
     monkeypatch.setenv("COHOST_CONTAINER_TOKEN", "the-token")
     found = resolve(given(host=server[0]))
@@ -159,7 +159,7 @@ def test_a_containers_token_goes_with_every_request(
 
 @pytest.mark.usefixtures("credentials")
 def test_an_endpoint_by_name_needs_no_stack() -> None:
-    """TargetModel goes into its header field; what cannot be looked up is unknown."""
+    """--endpoint works without a stack; facts that only a stack has are unknown."""
     found = resolve(given(endpoint="my-endpoint", target_model="mdeberta.tar.gz"))
 
     assert found.destinations == (
@@ -190,7 +190,7 @@ COMPONENT_CALL = Destination(
 
 @pytest.mark.usefixtures("stack")
 def test_a_scale_to_zero_stack_is_called_by_its_component() -> None:
-    """Nothing is to be said: the outputs say component and models, and the report learns image and instances."""
+    """A scale-to-zero stack's outputs name component and models; the report gets image and instances."""
     found = resolve(given())
 
     assert found.destinations[0] == COMPONENT_CALL
@@ -202,7 +202,7 @@ def test_a_scale_to_zero_stack_is_called_by_its_component() -> None:
 
 @pytest.mark.usefixtures("stack")
 def test_a_component_can_be_named_beside_its_endpoint() -> None:
-    """An endpoint that no stack describes is called in the same way."""
+    """--inference-component works with --endpoint without a stack."""
     found = resolve(given(endpoint="lmi-cohost", inference_component="lmi-cohost-models", models={"mdeberta": 1.0}))
 
     assert found.destinations == (COMPONENT_CALL,)
@@ -222,21 +222,21 @@ def test_a_component_can_be_named_beside_its_endpoint() -> None:
     ],
 )
 def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], code: str) -> None:
-    """Before any call: by archive, by a model that it does not have, by a name that cannot be sent."""
+    """A wrong archive, model or name of a component is rejected before any call."""
     with refused(code, kind=RoutingError):
         resolve(given(**changes))
 
 
 @pytest.mark.usefixtures("stack")
 def test_the_components_of_an_endpoint_are_named() -> None:
-    """Whoever knows only the endpoint reads which components it has."""
+    """The error for an endpoint with components lists them, so a user can name one."""
     with refused("component-unnamed", "--inference-component", kind=LoadError) as caught:
         resolve(given(endpoint="lmi-cohost"))
     assert caught.value.allowed == "lmi-cohost-models"
 
 
 def test_a_multi_model_endpoint_has_no_component(stack: Session) -> None:
-    """Naming one is told before any call."""
+    """A component for a multi-model endpoint is rejected before any call."""
     del stack.outputs["InferenceComponentName"]
 
     with refused("component-unfit", "--inference-component", kind=LoadError):
@@ -255,7 +255,7 @@ def test_a_multi_model_endpoint_has_no_component(stack: Session) -> None:
 )
 @pytest.mark.usefixtures("credentials")
 def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], code: str, field: str) -> None:
-    """Before any call, with the fix."""
+    """A target that cannot be used is rejected with the fix before any call."""
     with refused(code, field, kind=LoadError) as caught:
         resolve(given(**changes))
     assert caught.value.fix
@@ -263,7 +263,7 @@ def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], code: str
 
 @pytest.mark.usefixtures("credentials")
 def test_a_stack_that_cannot_be_read_is_told() -> None:
-    """Before any call, too."""
+    """A stack that cannot be read is rejected before any call."""
     with refused("stack-unreachable", "stack LmiCohostStack", kind=StackError):
         resolve(given())
 
@@ -281,7 +281,7 @@ def resolved(url: str, signed: Credentials | None) -> Resolved:
 
 @pytest.mark.process
 def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]]) -> None:
-    """Same path, header fields and body, and a signature that botocore's own signer gives for what arrived."""
+    """A call has boto3's path, header fields and body, and the signature of botocore's own signer."""
     url, handler = server
     credentials, body = Credentials("key", "secret", "token"), '{"inputs": "안녕"}'.encode()
     client = boto3.client(
@@ -312,7 +312,7 @@ def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]])
 
 
 def _signature(url: str, headers: dict[str, str], body: bytes, credentials: Credentials) -> str:
-    """What the signer says to a request as it arrived, at the moment that it states."""
+    """Return botocore's signature of a request as it arrived, for the time that the request states."""
     signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     request = AWSRequest("POST", url, headers={n: headers[n] for n in signed if n != "host"}, data=body)
     request.context["timestamp"] = headers["x-amz-date"]
@@ -335,7 +335,7 @@ def test_connections_are_kept_and_counted(server: tuple[str, type[Answering]]) -
 
 
 def test_what_the_network_does_is_an_outcome() -> None:
-    """A refused connection is no exception for the caller."""
+    """A refused connection is an outcome of the call and raises no exception."""
     own = resolved("http://127.0.0.1:9", None)
 
     exchange = Transport(own, 1).send(own.destinations[0], b"{}")

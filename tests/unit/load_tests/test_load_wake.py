@@ -1,4 +1,4 @@
-"""What a load test does at an endpoint that is at zero."""
+"""The behaviour of a load test at an endpoint without copies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OK = Verdict(Outcome.OK, 200)
 
 @dataclass
 class Session:
-    """A process of a load test whose calls have the outcomes given; the last one goes on."""
+    """A process of a load test whose calls have the given outcomes; the last one repeats."""
 
     verdicts: list[Verdict]
     component: str | None = "lmi-cohost-models"
     calls: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """One model, one payload."""
+        """Set one model with one payload."""
         self.books = [SimpleNamespace(payloads={1: ["payload"]})]
         target = Target(
             kind="sagemaker",
@@ -52,7 +52,7 @@ class Session:
         )
 
     def call(self, phase: int, model: int, payload: Any) -> tuple[Exchange, Verdict]:
-        """One call."""
+        """Make one call."""
         assert payload == "payload"
         self.calls.append((phase, model))
         verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
@@ -61,7 +61,7 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
-    """The endpoint as SageMaker describes it, waking up; pauses are short."""
+    """Return SageMaker's descriptions of an endpoint that wakes up, with short pauses."""
     playing = Stack(desired=1)
     playing.current = 0
     monkeypatch.setattr(boto3, "client", playing.client)
@@ -70,7 +70,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
 
 
 def test_waking_refuses_one_call_and_counts_the_instances_anew() -> None:
-    """The report's price is that of the instances that answered, not of the none that there were."""
+    """Waking rejects one call, and the price is that of the instances after it."""
     session: Any = Session([ZERO, OK])
     assert price_of(session.resolved.target, None) is None, "no instance is no price, rather than a price of 0"
 
@@ -82,7 +82,7 @@ def test_waking_refuses_one_call_and_counts_the_instances_anew() -> None:
 
 
 def test_what_does_not_wake_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The run ends, with the service's words."""
+    """A component that does not wake up ends the load test with SageMaker's reason."""
     session: Any = Session([ZERO])
 
     assert not wake_up(session, 0, 1, 0)
@@ -90,7 +90,7 @@ def test_what_does_not_wake_up_is_told(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_another_fault_ends_the_wait() -> None:
-    """Capacity is all that is waited for; the first calls tell what else is wrong."""
+    """The wait for a copy ends at any error that is not about capacity."""
     session: Any = Session([Verdict(Outcome.REFUSED, 403, "no")])
 
     assert wake_up(session, 0, 1, 60)
@@ -98,7 +98,7 @@ def test_another_fault_ends_the_wait() -> None:
 
 
 def test_a_target_without_component_is_not_called() -> None:
-    """--wake does no harm to a multi-model endpoint."""
+    """--wake has no effect on a multi-model endpoint."""
     session: Any = Session([ZERO], component=None)
 
     assert wake_up(session, 0, 1, 60)
@@ -106,7 +106,7 @@ def test_a_target_without_component_is_not_called() -> None:
 
 
 def test_first_calls_do_not_wait_for_capacity() -> None:
-    """Without --wake a run at zero ends at once, with the kind of failure."""
+    """A load test at zero copies without --wake ends at once, with the kind of failure."""
     session: Any = Session([ZERO])
 
     (cold,) = first_calls(session, 0, 1)

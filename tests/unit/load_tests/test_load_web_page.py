@@ -1,4 +1,4 @@
-"""The ports of a load test: where they listen, and what Locust's web page answers."""
+"""The ports of a load test: their addresses, and the answers of Locust's web page."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def asked(web_host: str, **environ: str) -> tuple[str, int]:
 
 @pytest.mark.process
 def test_both_ports_are_this_machines_by_default() -> None:
-    """Locust's defaults are all interfaces."""
+    """Both ports of Locust listen on 127.0.0.1 by default."""
     assert addresses() == ["127.0.0.1", "127.0.0.1"]
 
 
 @pytest.mark.process
 def test_whoever_names_another_address_gets_it() -> None:
-    """By option or by variable; '*' stays Locust's word for all interfaces."""
+    """Locust's page listens on the address of the option or the variable; '*' means all interfaces."""
     assert addresses("--web-host", "*", "--master-bind-host", "192.168.1.1") == ["*", "192.168.1.1"]
     assert addresses(LOCUST_WEB_HOST="10.0.0.1", LOCUST_MASTER_BIND_HOST="*") == ["10.0.0.1", "*"]
 
@@ -77,7 +77,7 @@ def test_whoever_names_another_address_gets_it() -> None:
     ],
 )
 def test_the_page_itself_works(environ: dict[str, str]) -> None:
-    """Typed into the browser, and its own scripts, which send Origin with each POST."""
+    """Locust's page works in the user's browser, also for its own POST requests with Origin."""
     assert asked("127.0.0.1", **environ) == ("200 OK", 1)
 
 
@@ -94,7 +94,7 @@ def test_the_page_itself_works(environ: dict[str, str]) -> None:
     ],
 )
 def test_no_other_page_reaches_it(environ: dict[str, str]) -> None:
-    """Neither from another origin, nor under a name that another site has pointed to this machine."""
+    """Locust's page rejects requests from other origins and with foreign host names."""
     assert asked("127.0.0.1", **environ) == ("403 Forbidden", 0)
 
 
@@ -107,5 +107,5 @@ def test_no_other_page_reaches_it(environ: dict[str, str]) -> None:
     ],
 )
 def test_an_address_of_the_users_own_has_any_name(environ: dict[str, str], status: str) -> None:
-    """`--web-host` means that others come, by names that nobody here knows; other origins are refused all the same."""
+    """With `--web-host` any host name is accepted, but other origins are rejected."""
     assert asked("*", **environ)[0] == status

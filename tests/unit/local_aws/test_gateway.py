@@ -23,7 +23,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
 def test_error_speaks_the_callers_protocol() -> None:
-    """A JSON client gets JSON, any other XML, each with the code where its SDK looks for it."""
+    """A JSON client gets an error in JSON, and any other client in XML."""
     as_json = aws_error({"x-amz-target": "AWSPriceListService.GetProducts"}, code="Nope", message="no <service>")
     assert json.loads(bytes(as_json.body)) == {"__type": "Nope", "message": "no <service>"}
     as_xml = aws_error({}, code="Nope", message="no <service>")
@@ -31,7 +31,7 @@ def test_error_speaks_the_callers_protocol() -> None:
 
 
 def scope_of(path: str = "/", query: bytes = b"", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
-    """A request as an ASGI server hands it on."""
+    """Return a request as an ASGI server passes it."""
     return {
         "type": "http",
         "method": method,
@@ -46,7 +46,7 @@ def scope_of(path: str = "/", query: bytes = b"", headers: dict[str, str] | None
 
 
 def call(app: Any, scope: Any) -> list[dict[str, Any]]:
-    """The messages that an app sends for one request."""
+    """Return the messages that an app sends for one request."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def call(app: Any, scope: Any) -> list[dict[str, Any]]:
 
 
 def gateway(**apps: Any) -> Gateway:
-    """A front door that knows one key."""
+    """Return a front door that knows one access key."""
     parts = {"services": {}, "pages": {}, "others": PlainTextResponse("others"), **apps}
     return Gateway(verifier=Verifier(AccessKeys(USER), "cohost local env"), judge=Judge(lambda _: None), **parts)
 
@@ -72,7 +72,7 @@ def signed(service: str, path: str = "/") -> Any:
 
 
 def test_request_goes_to_the_service_that_it_is_signed_for() -> None:
-    """A service of our own gets its requests, and all others share one app; each is told who signed."""
+    """A request goes to the service in its signature: an emulated one, or moto for all others."""
     door, ours, other = gateway(services={"s3": PlainTextResponse("ours")}), signed("s3"), signed("iam")
     assert call(door, ours)[1]["body"] == b"ours"
     assert call(door, other)[1]["body"] == b"others"
@@ -81,7 +81,7 @@ def test_request_goes_to_the_service_that_it_is_signed_for() -> None:
 
 
 def test_page_is_reached_by_its_path_and_a_signature_for_pages() -> None:
-    """The emulation's own pages need keys as well, and no service is taken for it."""
+    """The emulator's pages need a signature for pages."""
     door = gateway(pages={"/page": PlainTextResponse("page")})
     assert call(door, signed(PAGES_SERVICE, "/page"))[1]["body"] == b"page"
     assert call(door, signed(PAGES_SERVICE, "/moto-api/reset"))[1]["body"] == b"others"
@@ -90,7 +90,7 @@ def test_page_is_reached_by_its_path_and_a_signature_for_pages() -> None:
 
 
 def test_unsigned_request_reaches_no_service() -> None:
-    """Whoever may call may run code here, so a request without a signature ends at the door, whatever its path."""
+    """A request without a signature is rejected on every path, because callers of the emulator can run code."""
     door = gateway(services={"s3": PlainTextResponse("asked")}, others=PlainTextResponse("asked"))
     for path in ("/", "/bucket/key", "/_cohost/endpoints", "/moto-api/reset"):
         sent = call(door, scope_of(path, b"Action=CreateStack"))
@@ -113,20 +113,20 @@ def test_unsigned_request_reaches_no_service() -> None:
 def test_refusal_has_the_form_and_code_of_its_service(
     service: str, headers: dict[str, str], query: bytes, form: bytes
 ) -> None:
-    """Each SDK reads it as the error that AWS would have answered."""
+    """Each SDK parses a rejection as the error that its AWS service would return."""
     answer = refusal(NotSignedRight(UNKNOWN_KEY, "none", service), scope_of(query=query, headers=headers))
     assert (answer.status_code, form in bytes(answer.body)) == (403, True)
 
 
 def test_refusal_names_its_code_in_the_header_that_rest_clients_read() -> None:
-    """Lambda's SDK takes the code from there, since its GET says nothing of JSON."""
+    """A rejection has its code in a header too, from which the SDK of Lambda reads it."""
     answer = refusal(NotSignedRight(MISMATCH, "none", "lambda"), scope_of())
     assert answer.headers["x-amzn-errortype"] == "InvalidSignatureException"
     assert b"AccessDenied" in bytes(refusal(NotSignedRight(MISSING, "none"), scope_of()).body)
 
 
 def test_answer_has_one_date_and_one_server_header() -> None:
-    """Doubled Date headers end the cdk CLI with "Invalid time value", so whatever a service wrote becomes one."""
+    """An answer has one Date and one Server header, because cdk fails on two."""
     answer = PlainTextResponse("x", headers={"Date": "yesterday", "Server": "Werkzeug"})
     answer.raw_headers.append((b"date", b"tomorrow"))
     for scope in (signed("iam"), scope_of()):

@@ -12,7 +12,7 @@ GLUE = {"__main__.py", "demo", "engines", "testing"}
 
 
 def taken() -> dict[str, set[str]]:
-    """The names that the emulator imports from each module of the core, but for what ties it to the product."""
+    """Return the names that the emulator imports from each module of the core."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in FOLDER.rglob("*.py"):
         if path.relative_to(FOLDER).parts[0] in GLUE:
@@ -26,7 +26,7 @@ def taken() -> dict[str, set[str]]:
 
 
 def test_the_readme_lists_what_is_taken() -> None:
-    """Nobody who lifts the emulator out of the product finds more arrows than the list says, or fewer."""
+    """The emulator's README lists exactly the modules of cohost that the emulator imports."""
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(cohost\.[\w.]+)` \| (.+) \|$", readme, re.MULTILINE)
     assert {module: set(re.findall(r"`(\w+)`", names)) for module, names in rows} == taken()

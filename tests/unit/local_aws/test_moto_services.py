@@ -1,4 +1,4 @@
-"""What is mended between callers and moto."""
+"""The corrections between callers and moto."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(
     body: bytes = b"",
     headers: dict[str, str] | None = None,
 ) -> tuple[int, bytes]:
-    """Send one request; the status and the body of the answer."""
+    """Send one request, and return status and body."""
     sent: list[Any] = []
     chunks = [body[:3], body[3:]]
 
@@ -64,7 +64,7 @@ def ask(
 
 
 def test_chunked_body_arrives_whole_with_its_length() -> None:
-    """WSGI cannot read a body sent in chunks; it gets one with a length."""
+    """A chunked body reaches moto as a body with a length."""
     moto = Recorder()
     ask(
         MotoServices(moto),
@@ -81,7 +81,7 @@ def test_chunked_body_arrives_whole_with_its_length() -> None:
 
 
 def test_unknown_service_is_refused_by_name() -> None:
-    """A service nobody stands for (pricing) gets a clear error of AWS's form, and moto is not asked."""
+    """A service that the emulator lacks is rejected in AWS's form, without moto."""
     moto = Recorder()
     status, body = ask(MotoServices(moto), "pricing", headers={"X-Amz-Target": "AWSPriceListService.GetProducts"})
     assert status == 400
@@ -96,13 +96,13 @@ def test_known_services_by_signing_name() -> None:
 
 
 def test_lookup_events_is_empty() -> None:
-    """After a failed deploy the cdk CLI asks CloudTrail; there is nothing to tell."""
+    """CloudTrail's LookupEvents returns no event, which the cdk CLI requests after a failed deploy."""
     target = {"X-Amz-Target": "com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101.LookupEvents"}
     assert ask(MotoServices(Recorder()), "cloudtrail", headers=target) == (200, b'{"Events": []}')
 
 
 def test_role_of_another_account_is_refused() -> None:
-    """A role of another account would open an empty second world; the refusal names both accounts."""
+    """A role of another account is rejected with both accounts."""
     moto = Recorder()
     form = b"Action=AssumeRole&RoleArn=arn%3Aaws%3Aiam%3A%3A999999999999%3Arole%2Fx"
     status, body = ask(MotoServices(moto), "sts", body=form)
@@ -113,7 +113,7 @@ def test_role_of_another_account_is_refused() -> None:
 
 
 def test_conditional_deny_is_kept_from_moto_and_read_back_whole() -> None:
-    """Moto would shut everybody out of a TLS-only bucket; callers still read the policy that they wrote."""
+    """A policy that requires TLS is stored without effect in moto, and reads back unchanged."""
     moto = Recorder()
     app = MotoServices(moto)
     policy = json.dumps({"Version": "2012-10-17", "Statement": [TLS_ONLY, ALLOW]}).encode()
@@ -132,6 +132,6 @@ def test_policy_that_is_refused_is_not_remembered() -> None:
 
 
 def test_text_that_is_no_policy_passes_unchanged() -> None:
-    """What is no JSON is for moto to refuse; a single statement need not be a list."""
+    """A policy that is not JSON is left for moto to reject; a single statement need not be a list."""
     assert without_conditional_denies(b"no json") == b"no json"
     assert json.loads(without_conditional_denies(json.dumps({"Statement": TLS_ONLY}).encode())) == {"Statement": []}

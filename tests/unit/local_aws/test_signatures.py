@@ -27,7 +27,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 @dataclass
 class Request:
-    """A request on its way to the front door; `read` counts how much of its body was asked for."""
+    """A request to the front door; `read` counts the read bytes of its body."""
 
     method: str
     url: str
@@ -37,7 +37,7 @@ class Request:
 
     @property
     def scope(self) -> Any:
-        """The request as an ASGI server hands it on."""
+        """Return the request as an ASGI server passes it."""
         parts = urlsplit(self.url)
         return {
             "type": "http",
@@ -86,7 +86,7 @@ def check(request: Request, later: timedelta = timedelta()) -> tuple[Caller, byt
 
 
 def refused(request: Request, later: timedelta = timedelta()) -> NotSignedRight:
-    """Why a request is not let in."""
+    """Check a request that is rejected, and return the error."""
     with pytest.raises(NotSignedRight) as verdict:
         check(request, later)
     return verdict.value
@@ -113,7 +113,7 @@ def test_what_botocore_signs_is_let_in(path: str, service: str) -> None:
 
 
 def test_headers_count_as_they_are_signed() -> None:
-    """Several spaces are one, and values beyond ASCII are those that were signed."""
+    """Several spaces in a header count as one, and non-ASCII values as signed."""
     check(signed(headers={"x-amz-meta-a": "two  words ", "x-custom": "caf\xe9"}))
 
 
@@ -128,7 +128,7 @@ def test_headers_count_as_they_are_signed() -> None:
     ],
 )
 def test_a_declared_hash_is_taken_without_reading_the_body(declared: str) -> None:
-    """Whatever form of hash an upload declares, not a byte of it is read for the signature."""
+    """For any form of hash that an upload declares, the signature check reads no byte of the body."""
     request = signed("PUT", "/b/k", "s3", declared=declared)
 
     async def verified() -> None:
@@ -139,7 +139,7 @@ def test_a_declared_hash_is_taken_without_reading_the_body(declared: str) -> Non
 
 
 def test_s3_without_a_declared_hash_is_refused_unread() -> None:
-    """As S3 does it; else an upload would have to be held whole."""
+    """An upload to S3 without a declared hash is rejected unread, because it would need to be kept in memory."""
     request = signed("PUT", "/b/k", "iam", b"x")
     request.headers["Authorization"] = request.headers["Authorization"].replace("/iam/", "/s3/")
     assert refused(request).code.s3 == "InvalidRequest"
@@ -147,7 +147,7 @@ def test_s3_without_a_declared_hash_is_refused_unread() -> None:
 
 
 def test_a_body_is_read_for_known_callers_only_and_only_so_far() -> None:
-    """Without a key of the table nobody makes the server hold a body; a holder gets as far as the largest service."""
+    """A body is read only for a known access key, and only up to the largest size of any service."""
     stranger = signed(body=b"x", key=replace(USER, key_id="AKIA0000000000000009"))
     assert refused(stranger).code.query == "InvalidClientTokenId"
     assert stranger.read == 0
@@ -157,7 +157,7 @@ def test_a_body_is_read_for_known_callers_only_and_only_so_far() -> None:
 
 
 def other_method(request: Request) -> None:
-    """Send it as another method."""
+    """Send the request with another method."""
     request.method = "DELETE"
 
 
@@ -182,7 +182,7 @@ def other_body(request: Request) -> None:
 
 
 def other_host(request: Request) -> None:
-    """Send it to another port."""
+    """Send the request to another port."""
     request.url = request.url.replace(":4599", ":4600")
 
 
@@ -210,7 +210,7 @@ def header_removed(request: Request) -> None:
     ],
 )  # fmt: skip
 def test_whatever_is_changed_after_signing_is_refused(change: Callable[[Request], None]) -> None:
-    """Nothing of a signed request can be exchanged for something else."""
+    """A request with any part changed after signing is rejected."""
     request = signed(path="/?Action=ListRoles", body=b"Action=ListRoles", headers={**FORM, "X-Amz-Target": "A.B"})
     check(replace(request, read=0))
     change(request)
@@ -227,40 +227,40 @@ def test_a_header_of_aws_must_be_signed() -> None:
 
 
 def test_the_host_must_be_signed() -> None:
-    """A signature that leaves out where it is for is none."""
+    """A signature without the host is rejected."""
     request = signed()
     request.headers["Authorization"] = request.headers["Authorization"].replace("SignedHeaders=host;", "SignedHeaders=")
     assert "host" in str(refused(request))
 
 
 def test_a_wrong_secret_is_refused_with_the_way_to_the_right_one() -> None:
-    """A shell with keys of an earlier start hears what to type."""
+    """A wrong secret is rejected with the command that prints the right one."""
     for key in (replace(USER, secret="test"), replace(USER, key_id="test", secret="test")):
         assert 'eval "$(cohost local env)"' in str(refused(signed(key=key)))
 
 
 def test_a_session_token_belongs_to_its_key() -> None:
-    """A role's key passes with its token alone; a user's key passes without one."""
+    """A role's key needs its token, and a user's key has none."""
     assert check(signed(key=ROLE))[0].key.principal == "arn:role"
     for key in (replace(ROLE, token=None), replace(ROLE, token="of another"), replace(USER, token="the token")):
         assert refused(signed(key=key)).code.s3 == "InvalidToken"
 
 
 def test_a_role_s_key_ends() -> None:
-    """A key that AssumeRole gave for an hour is good for that hour."""
+    """A key of AssumeRole is valid for its duration only."""
     assert refused(signed(key=ENDED)).code.query == "ExpiredToken"
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])
 def test_a_stale_signature_is_refused(minutes: int) -> None:
-    """A request that was overheard is worth nothing a quarter of an hour later; nor is one from the future."""
+    """A signature that is over a quarter of an hour old, or in the future, is rejected."""
     check(signed(), timedelta(minutes=minutes * 14 / 16))
     verdict = refused(signed(), timedelta(minutes=minutes))
     assert (verdict.code.query, verdict.code.s3) == ("RequestExpired", "RequestTimeTooSkewed")
 
 
 def test_the_date_is_that_of_the_credential() -> None:
-    """The time that is signed and the day that the key was made for are the same day."""
+    """The signed time must be on the day of the credential."""
     request = signed()
     request.headers["X-Amz-Date"] = "20200101T000000Z"
     assert refused(request).code.query == "IncompleteSignature"
@@ -268,7 +268,7 @@ def test_the_date_is_that_of_the_credential() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 def test_a_presigned_url_passes_until_it_expires(method: str) -> None:
-    """It is good for as long as it says, with the token of a role too, and its body is not read."""
+    """A presigned URL is accepted until it expires, also with the token of a role."""
     url = f"{DOOR}/bucket/a%20key"
     request = Request(method, presigned(KEY, method, url, lasts=3600), {}, b"payload")
     assert check(replace(request), timedelta(minutes=59))[0].key.principal == "arn:user"
@@ -292,7 +292,7 @@ def test_a_presigned_url_passes_until_it_expires(method: str) -> None:
     ],
 )
 def test_a_presigned_url_cannot_be_stretched(before: str, after: str, code: str) -> None:
-    """Expiry, key and algorithm are part of what is signed."""
+    """Expiry, key and algorithm of a presigned URL are signed and cannot be changed."""
     url = presigned(KEY, "GET", f"{DOOR}/b/k")
     assert before in url
     assert refused(Request("GET", url.replace(before, after), {})).code.query == code
@@ -311,14 +311,14 @@ def test_a_presigned_url_cannot_be_stretched(before: str, after: str, code: str)
     ],
 )
 def test_other_signatures_are_refused_by_name(authorization: str, query: str, about: str) -> None:
-    """A signature of another kind, or a broken one, gets a reason instead of a guess."""
+    """Signatures of other kinds and broken ones are rejected with the reason."""
     headers = {"authorization": authorization} if authorization else {}
     verdict = refused(Request("GET", f"{DOOR}/{query}", headers))
     assert (verdict.code.query, about in str(verdict)) == ("IncompleteSignature", True)
 
 
 def test_no_signature_is_missing() -> None:
-    """The image on a web page: a service's action in the query, and a credential that nobody signed with."""
+    """A request with an action in its query and an unsigned credential is rejected."""
     assert refused(Request("GET", f"{DOOR}/?Action=CreateStack", {})).code.query == "MissingAuthenticationToken"
     attack = f"{DOOR}/?Action=CreateStack&X-Amz-Credential=x/20260101/us-east-1/cloudformation/aws4_request"
     assert refused(Request("GET", attack, {})).code.query == "MissingAuthenticationToken"

@@ -33,7 +33,7 @@ def target(**changes: Any) -> Target:
 
 
 def record(*phases: Phase, **changes: Any) -> RunRecord:
-    """A record with the price of the one GPU and models `a` and `b`."""
+    """Return a record with the price of one GPU and models `a` and `b`."""
     facts = {
         "id": "run-1",
         "label": "LMI <one GPU>",
@@ -66,7 +66,7 @@ def phase(number: int, batch: int, concurrency: int = 1, **changes: Any) -> Phas
 def calls(
     number: int, batch: int, latency_s: float, *, concurrency: int = 1, outcome: Outcome = Outcome.OK
 ) -> np.ndarray:
-    """What callers without a pause get in the n-th step from a target that always takes as long; models take turns."""
+    """Return the calls of one step: callers without a pause, a constant latency, and models in turns."""
     count = int(STEP_S / latency_s)
     rows = np.zeros(count * concurrency, SAMPLE)
     begin = START + number * STEP_S + np.arange(count) * latency_s
@@ -87,7 +87,7 @@ def ticks(seconds: int, *, cpu: float = 0.2, lag_s: float = 0.0003) -> np.ndarra
 
 
 def table_run(folder: Path, **changes: Any) -> Run:
-    """20 items/s at batch 1 and 104 at batch 8, as the co-hosted endpoint had in the earlier measurement."""
+    """Return a run with 20 items/s at batch 1 and 104 at batch 8, as in the earlier measurement."""
     steps = (phase(0, 1), phase(1, 8))
     samples = np.concatenate([calls(0, 1, 0.05), calls(1, 8, 8 / 104)])
     return Run(record(*steps, **changes), samples, ticks(20), folder)

@@ -36,11 +36,11 @@ class Ended:
     returncode = 0
 
     def __enter__(self) -> Self:
-        """Nothing to start."""
+        """Start nothing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to wait for."""
+        """Wait for nothing."""
 
     def poll(self) -> int:
         """The exit code."""
@@ -48,7 +48,7 @@ class Ended:
 
 
 def test_report_writes_all_its_files_and_prints_the_table(tmp_path: Path) -> None:
-    """One command from raw samples to something to read."""
+    """`cohost report` writes all files of the report from raw samples, and prints the table."""
     save_run(table_run(tmp_path / "run"))
 
     result = run("report", str(tmp_path / "run"), "--no-metrics")
@@ -73,7 +73,7 @@ def test_report_as_json_is_data(tmp_path: Path) -> None:
 
 
 def test_report_of_an_invalid_run_says_so(tmp_path: Path) -> None:
-    """In the table's title and in a line of its own."""
+    """The table's title and a separate line say that the load test is invalid."""
     mark = Mark(code="generator-cpu", message="the generator used 99 % of its core", invalid=True)
     save_run(table_run(tmp_path / "run", marks=(mark,)))
 
@@ -87,7 +87,7 @@ def test_report_of_an_invalid_run_says_so(tmp_path: Path) -> None:
 def test_a_mistyped_folder_is_a_fault_in_json_too(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A script reads code and file of the error where it would have read the report."""
+    """A wrong folder gives an error with code and file also with --json."""
     monkeypatch.setattr(sys, "argv", ["cohost", command, str(tmp_path), "--json"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -97,7 +97,7 @@ def test_a_mistyped_folder_is_a_fault_in_json_too(
 
 
 def test_bench_runs_the_standard_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm-up, batch sizes with one caller, callers with one text; Locust's exit code is passed on."""
+    """`cohost bench` runs warm-up, batch sizes and callers, and returns Locust's exit code."""
     seen: list[list[str]] = []
 
     def fake(arguments: list[str], folder: Path) -> tuple[int, bool]:
@@ -125,7 +125,7 @@ def test_bench_that_measured_nothing(
     interrupted: bool,  # noqa: FBT001 - a parameter of the test
     code: int,
 ) -> None:
-    """Ctrl-C before anything is there is no fault; an end without a result is one."""
+    """Ctrl-C before any result is no error, and an end without a result is one."""
     monkeypatch.setattr(cli_report, "_run", lambda *_: (code, interrupted))
     if interrupted:
         assert run("bench", "--out", str(tmp_path / "run")).exit_code == code
@@ -135,7 +135,7 @@ def test_bench_that_measured_nothing(
 
 
 def test_ctrl_c_before_the_load_has_begun_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler of the signal works from the moment at which it is installed."""
+    """Ctrl-C is handled from the start of the signal handler on."""
     install = signal.signal
 
     def interrupted(number: signal.Signals, handler: Any) -> Any:
@@ -167,7 +167,7 @@ def test_without_the_load_group_the_fix_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_faults_of_locust_are_shown_without_its_log(tmp_path: Path) -> None:
-    """The line that says what to mend, or the last ones when there is none."""
+    """An error of Locust is shown by its error line, or else by its last lines."""
     log = tmp_path / "locust.log"
     log.write_text("[x] INFO: a\nlocust: error: argument --rate: 'x'\n[x] INFO: b\n")
     assert cli_report._faults(log) == ["locust: error: argument --rate: 'x'"]

@@ -1,4 +1,4 @@
-"""When a run must not be believed."""
+"""The marks of a load test whose numbers must not be used."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 
 def marks(run: Run, **changes: object) -> list[Mark]:
-    """The marks of a run that came to its end, without limits."""
+    """Return the marks of a completed load test without limits."""
     facts: dict[str, object] = {"complete": True, "max_error_rate": None, "p99_below": None}
     return marks_of(run, **{**facts, **changes})  # type: ignore[arg-type]
 
 
 def codes(run: Run, **changes: object) -> list[str]:
-    """Their codes."""
+    """Return the codes of the marks."""
     return [mark.code for mark in marks(run, **changes)]
 
 
 def run_of(**changes: object) -> Run:
-    """Ten seconds of one caller whose calls take 20 ms."""
+    """Return ten seconds of one caller whose calls take 20 ms."""
     facts = {"cpu": 0.2, "lag_s": 0.0003, "record": record(phase(0, 1)), "samples": calls(0, 1, 0.02), **changes}
     looks = ticks(10, cpu=facts["cpu"], lag_s=facts["lag_s"])  # type: ignore[arg-type]
     return Run(facts["record"], facts["samples"], looks, Path())  # type: ignore[arg-type]
 
 
 def test_a_quiet_run_has_no_mark() -> None:
-    """Nothing to say is said with nothing."""
+    """A load test without problems has no mark."""
     assert codes(run_of()) == []
     assert exit_code([]) == 0
 
 
 def test_a_generator_at_its_core_is_marked() -> None:
-    """Its latencies are its own, so the run is invalid and ends with 3."""
+    """A load generator with a full core makes the load test invalid, because the latencies are its own."""
     (mark,) = marks(run_of(cpu=0.97))
 
     assert (mark.code, mark.invalid) == ("generator-cpu", True)
@@ -59,21 +59,21 @@ def test_a_late_generator_is_marked_in_relation_to_what_it_measures(
     latency_s: float,
     marked: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """3 ms late spoil 20 ms, not 200."""
+    """A delay of 3 ms is marked for latencies of 20 ms, and not of 200 ms."""
     run = run_of(lag_s=lag_s, samples=calls(0, 1, latency_s))
 
     assert codes(run) == (["generator-lag"] if marked else [])
 
 
 def test_an_emulation_shares_its_cores() -> None:
-    """It is told, but there is no result to spoil."""
+    """A busy generator beside the emulator is a warning and does not make the load test invalid."""
     run = run_of(cpu=0.97, record=record(phase(0, 1), target=target(emulated=True)))
 
     assert [(mark.code, mark.invalid) for mark in marks(run)] == [("generator-cpu", False)]
 
 
 def test_a_rate_that_was_not_reached_is_marked() -> None:
-    """Half of what was due was never sent."""
+    """A load test that sent half of its due calls has a mark."""
     samples = calls(0, 1, 0.02)
     samples["outcome"][250:] = Outcome.UNSENT
     run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
@@ -85,7 +85,7 @@ def test_a_rate_that_was_not_reached_is_marked() -> None:
 
 
 def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
-    """Of a target that takes 400 ms the last 400 ms cannot be answered within the step."""
+    """Calls that were due within the last latency of a step do not count as missing."""
     samples = calls(0, 1, 0.02)
     samples["done"] = samples["planned"] + 0.4
     run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
@@ -94,7 +94,7 @@ def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
 
 
 def test_a_run_without_an_answer_names_the_reason() -> None:
-    """The first call's failure says most."""
+    """A load test without an answer has the first call's failure as its reason."""
     cold = (ColdCall(model="a", first_s=None, second_s=None, refused=0, failure="connection failed: refused"),)
     run = run_of(samples=calls(0, 1, 0.1, outcome=Outcome.CONNECTION), record=record(phase(0, 1), cold=cold))
 
@@ -105,7 +105,7 @@ def test_a_run_without_an_answer_names_the_reason() -> None:
 
 
 def test_limits_of_the_user_are_kept_or_marked() -> None:
-    """Failures above the share, a p99 not below: exit code 1, but the numbers stand."""
+    """A missed limit of the user gives exit code 1, and the results stay valid."""
     samples = np.concatenate([calls(0, 1, 0.02)])
     samples["outcome"][::4] = Outcome.MODEL_ERROR
     run = run_of(samples=samples)
@@ -118,14 +118,14 @@ def test_limits_of_the_user_are_kept_or_marked() -> None:
 
 
 def test_a_run_cut_short_says_so() -> None:
-    """It is no fault, but the table may lack columns."""
+    """A load test that was ended early has a mark but stays valid."""
     (mark,) = marks(run_of(), complete=False)
 
     assert (mark.code, exit_code([mark])) == ("cut-short", 0)
 
 
 def test_prices_come_from_the_list_or_the_user() -> None:
-    """Times the number of instances; unknown types and emulations have none."""
+    """The price is that of all instances, and unknown for unknown types and the emulator."""
     one, three = price_of(target(), None), price_of(target(instance_count=3), None)
     assert one is not None
     assert three is not None

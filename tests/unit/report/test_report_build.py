@@ -36,7 +36,7 @@ def written(tmp_path: Path, *runs: Run) -> Written[Report]:
 
 
 def test_markdown_has_the_columns_by_which_designs_are_compared(tmp_path: Path) -> None:
-    """The row of the earlier measurement, as it was written down then."""
+    """The Markdown table has the columns of the earlier measurement, and its row."""
     text = written(tmp_path, table_run(tmp_path / "a")).markdown.read_text()
 
     head = next(line for line in text.splitlines() if line.startswith("| run"))
@@ -49,7 +49,7 @@ def test_markdown_has_the_columns_by_which_designs_are_compared(tmp_path: Path) 
 
 
 def test_an_unknown_price_is_said_to_be_unknown(tmp_path: Path) -> None:
-    """Never 0, never left out."""
+    """An unknown price is printed as unknown, and neither as 0 nor left out."""
     text = written(tmp_path, table_run(tmp_path / "a", price=None)).markdown.read_text()
 
     assert "| 5.2x | unknown | ml.g5.xlarge |" in text
@@ -57,7 +57,7 @@ def test_an_unknown_price_is_said_to_be_unknown(tmp_path: Path) -> None:
 
 
 def test_an_emulation_has_no_price(tmp_path: Path) -> None:
-    """The speed of this machine must not be taken for that of AWS."""
+    """A result of the emulator has no price."""
     run = table_run(tmp_path / "a", price=None, target=target(emulated=True))
 
     text = written(tmp_path, run).markdown.read_text()
@@ -67,7 +67,7 @@ def test_an_emulation_has_no_price(tmp_path: Path) -> None:
 
 
 def test_an_invalid_run_says_so_in_its_first_line(tmp_path: Path) -> None:
-    """Nobody reads the numbers without the mark."""
+    """The first line of the report of an invalid load test has the mark."""
     marks = (Mark(code="generator-cpu", message="the generator used 99 % of its core", invalid=True),)
 
     text = written(tmp_path, table_run(tmp_path / "a", marks=marks)).markdown.read_text()
@@ -88,7 +88,7 @@ def test_json_follows_its_own_schema(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_nobody_for_anything(tmp_path: Path) -> None:
-    """No script, no link, no address that a browser would fetch; every text is escaped."""
+    """The page has no script and no address that a browser would fetch, and escapes every text."""
     cold = (ColdCall(model="a", first_s=8.0, second_s=0.1, refused=2),)
     page = written(tmp_path, table_run(tmp_path / "a", cold=cold), table_run(tmp_path / "b")).page.read_text()
 
@@ -101,7 +101,7 @@ def test_the_page_asks_nobody_for_anything(tmp_path: Path) -> None:
 
 
 def test_every_plot_is_well_formed_and_draws_something(tmp_path: Path) -> None:
-    """Each SVG can be read as XML and holds marks; no coordinate is no number."""
+    """Each SVG is well-formed XML with marks, and each coordinate is a number."""
     failing = calls(0, 1, 0.05)
     failing["outcome"][::7] = Outcome.THROTTLED
     samples = np.concatenate([failing, calls(1, 8, 0.1), calls(2, 1, 0.08, concurrency=4)])
@@ -119,7 +119,7 @@ def test_every_plot_is_well_formed_and_draws_something(tmp_path: Path) -> None:
 
 
 def test_a_run_in_which_everything_failed_is_reported(tmp_path: Path) -> None:
-    """The report is needed most when nothing worked."""
+    """A load test in which every call failed has a report."""
     run = Run(record(phase(0, 1)), calls(0, 1, 0.1, outcome=Outcome.TIMED_OUT), ticks(2), tmp_path / "a")
 
     done = written(tmp_path, run)
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 class Watch:
-    """A CloudWatch that has ModelLatency alone, and counts how often it is asked."""
+    """A CloudWatch with only ModelLatency that counts its requests."""
 
     def __init__(self, fault: Exception | None = None) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -151,7 +151,7 @@ class Watch:
         return self
 
     def get_metric_statistics(self, **arguments: Any) -> dict[str, Any]:
-        """One minute of ModelLatency, in microseconds as SageMaker has it."""
+        """Return one minute of ModelLatency in microseconds."""
         self.asked.append(arguments)
         if self._fault is not None:
             raise self._fault
@@ -165,7 +165,7 @@ class Watch:
 
 
 def test_the_endpoints_metrics_stand_beside_the_callers(tmp_path: Path) -> None:
-    """ModelLatency of the same minutes is joined in milliseconds, and kept for the next report."""
+    """The report has ModelLatency of the load test's minutes, and stores it for the next report."""
     run, watch = table_run(tmp_path / "a"), Watch()
     save_run(run)
 
@@ -180,7 +180,7 @@ def test_the_endpoints_metrics_stand_beside_the_callers(tmp_path: Path) -> None:
 
 
 def test_a_component_s_metrics_are_asked_by_its_name(tmp_path: Path) -> None:
-    """Its calls are counted by the component, its instances by endpoint and variant; it loads no models by call."""
+    """The report reads a component's metrics by its name, and its instances' metrics by endpoint and variant."""
     run, watch = table_run(tmp_path / "a"), Watch()
     target = run.record.target.model_copy(update={"inference_component_name": "e-models"})
     run = dataclasses.replace(run, record=run.record.model_copy(update={"target": target}))
@@ -196,7 +196,7 @@ def test_a_component_s_metrics_are_asked_by_its_name(tmp_path: Path) -> None:
 
 
 def test_without_the_right_to_ask_a_report_is_made(tmp_path: Path) -> None:
-    """Metrics are an extra."""
+    """A report is written without metrics if the caller may not read them."""
     run = table_run(tmp_path / "a")
     save_run(run)
     denied = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "GetMetricStatistics")
@@ -207,7 +207,7 @@ def test_without_the_right_to_ask_a_report_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("values", [[0.5], [3, 3, 3], [1e-4, 9e5], [41.0, 47.0], []])
 def test_axes_hold_their_values_and_have_ticks(values: list[float], log: bool) -> None:  # noqa: FBT001 - a parameter
-    """One value, equal values, many powers of ten, a narrow range, none: all have an axis that can be read."""
+    """Axes of one value, equal values, many powers of ten, a narrow range and no value have readable ticks."""
     axis = Axis.over(values, "ms", log=log)
 
     assert all(0 <= axis.share(value) <= 1 for value in values)
@@ -223,7 +223,7 @@ def texts(chart: Chart, kind: str) -> list[str]:
 
 
 def test_every_group_of_bars_keeps_its_name() -> None:
-    """Long names take several lines, so that none is left out beside the others, also on a phone."""
+    """Long names of bars take several lines, also on a phone."""
     names = ["02 CPU and ONNX, stock", "03 one component a model", "04 <co-hosted>"]
     chart = Chart.of_bars(names, {"p50": [(1.0, "a"), (None, ""), (3.0, "c")]}, ("", "ms"))
 
@@ -233,7 +233,7 @@ def test_every_group_of_bars_keeps_its_name() -> None:
 
 
 def test_many_names_are_thinned() -> None:
-    """Sixty minutes in a row are named here and there instead of over one another."""
+    """An axis of sixty minutes has only some of their names."""
     names = [str(minute) for minute in range(60)]
     shown = texts(Chart.of_bars(names, {"x": [(1.0, "")] * 60}, ("minute", "ms")), "tick")
 
@@ -241,7 +241,7 @@ def test_many_names_are_thinned() -> None:
 
 
 def test_every_colour_of_a_chart_is_in_the_style_sheet() -> None:
-    """Series beyond the palette repeat it; bad, grey and pale have colours of their own."""
+    """Each colour of a chart is in the style sheet, and series beyond the palette repeat it."""
     style = frame.page("a", "b")
     used = []
     for colour in (*range(SERIES + 1), BAD, GREY, PALE):
@@ -256,5 +256,5 @@ def test_every_colour_of_a_chart_is_in_the_style_sheet() -> None:
 
 
 def test_a_table_in_markdown_escapes_its_bars() -> None:
-    """A bar within a value ends no cell, and nothing is shown as a dash."""
+    """The Markdown table escapes bars in values, and shows missing values as dashes."""
     assert markdown_table(("a", "b"), [("x|y", None), (1, "")]) == "| a | b |\n| --- | --- |\n| x\\|y | - |\n| 1 |  |"

@@ -1,4 +1,4 @@
-"""Designs held against each other by results that exist: the table, the page, and what must not be compared."""
+"""The comparison of designs by results: table, page, and incomparable results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRICE_OF_03 = Price(usd_per_hour=5.752, source="AWS Pricing API", date="2026-08-
 
 
 def measured(folder: Path, label: str, **changes: Any) -> Path:
-    """The folder of a run of one of the designs, on AWS unless told otherwise."""
+    """Return the folder of a load test of one design, by default on AWS."""
     facts = {**DESIGNS[label[:2]], **changes.pop("target", {})}
     save_run(table_run(folder, label=label, target=target(**facts), **changes))
     return folder
@@ -48,7 +48,7 @@ def three(tmp_path: Path, **changes: Any) -> list[Path]:
 
 
 def emulated(tmp_path: Path) -> list[Path]:
-    """The same on the AWS of this machine."""
+    """Return the load tests of the three designs on the local AWS emulator."""
     return [
         measured(tmp_path / label, label, price=None, target={"emulated": True, "url": "http://127.0.0.1:1"})
         for label in DESIGNS
@@ -56,12 +56,12 @@ def emulated(tmp_path: Path) -> list[Path]:
 
 
 def weights(written: Written[Comparison]) -> list[str]:
-    """How bad each note is."""
+    """Return the severity of each note."""
     return [weight for weight, _ in written.content.notes]
 
 
 def test_the_table_has_the_columns_of_the_earlier_measurement(tmp_path: Path) -> None:
-    """A design a row, over all its models, in the order given; an unknown price is said to be unknown."""
+    """The table has one row per design in the given order, with "unknown" for an unknown price."""
     written = write_comparison(three(tmp_path), tmp_path / "out")
 
     lines = written.markdown.read_text().splitlines()
@@ -78,7 +78,7 @@ def test_the_table_has_the_columns_of_the_earlier_measurement(tmp_path: Path) ->
 
 
 def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> None:
-    """Said in the first line of page and text, and in the table by a dash, never by 0."""
+    """Page and text say that the numbers are this machine's, and the table has no price."""
     written = write_comparison(emulated(tmp_path), tmp_path / "out")
 
     for file in (written.markdown, written.page):
@@ -91,13 +91,13 @@ def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> 
 
 
 def test_a_price_given_by_hand_for_an_emulation_is_called_that(tmp_path: Path) -> None:
-    """Nobody takes the product of a real price and this machine's rate for a measurement."""
+    """A price that was given by hand for the emulator is marked, so nobody takes it for a measurement."""
     runs = [*emulated(tmp_path)[:2], measured(tmp_path / "x", "03", price=PRICE_OF_03, target={"emulated": True})]
     assert "the price of 03 was given by hand" in write_comparison(runs, tmp_path / "out").content.measured
 
 
 def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
-    """One table may hold both, under a mark that it must not be used."""
+    """A table with results of AWS and of the emulator has a mark that it must not be used."""
     runs = [*three(tmp_path)[:2], measured(tmp_path / "local", "03", target={"emulated": True}, price=None)]
     written = write_comparison(runs, tmp_path / "out")
     assert weights(written) == ["invalid"]
@@ -116,14 +116,14 @@ def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_beside_the_design_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
-    """A fair table has the same models, texts and caller in every row."""
+    """Designs with other models, texts or callers get a note."""
     runs = [measured(tmp_path / "a", "04"), measured(tmp_path / "b", "02", **changes)]
     notes = write_comparison(runs, tmp_path / "out").content.notes
     assert [told in text for _, text in notes] == [True]
 
 
 def test_marks_of_a_run_come_along(tmp_path: Path) -> None:
-    """An invalid run is marked in its row too, and the worst note comes first."""
+    """An invalid load test is marked in its row, and the worst note comes first."""
     late = Mark(code="generator-lag", message="the generator was late", invalid=True)
     runs = [measured(tmp_path / "a", "04"), measured(tmp_path / "b", "02", payloads="others", marks=(late,))]
     written = write_comparison(runs, tmp_path / "out")
@@ -132,14 +132,14 @@ def test_marks_of_a_run_come_along(tmp_path: Path) -> None:
 
 
 def test_a_run_without_batch_8_is_told(tmp_path: Path) -> None:
-    """It is no run of the standard protocol, and has nothing to be priced by."""
+    """A load test without batch size 8 is no standard test, and has no price per million."""
     save_run(Run(record(phase(0, 1), label="02"), calls(0, 1, 0.05), ticks(10), tmp_path / "a"))
     notes = write_comparison([tmp_path / "a"], tmp_path / "out").content.notes
     assert any("no step at batch 8" in text for _, text in notes)
 
 
 def test_reports_are_as_good_as_samples(tmp_path: Path) -> None:
-    """A report.json that somebody sent is enough; its numbers are the same."""
+    """A report.json gives the same table as the samples."""
     runs = three(tmp_path)
     reported = write_report(runs, tmp_path / "report").json
     sent = write_comparison([reported], tmp_path / "a").content
@@ -159,7 +159,7 @@ def test_json_follows_its_own_schema(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_nobody_and_every_plot_draws_something(tmp_path: Path) -> None:
-    """One file; each SVG can be read as XML and holds marks; no coordinate is no number."""
+    """The page is one file without addresses to fetch, and each SVG is well-formed XML with marks."""
     steps = (phase(0, 1), phase(1, 8), phase(2, 1, 8))
     samples = np.concatenate([calls(0, 1, 0.05), calls(1, 8, 0.1), calls(2, 1, 0.2, concurrency=8)])
     for label, facts in DESIGNS.items():
@@ -192,7 +192,7 @@ def test_the_page_asks_nobody_and_every_plot_draws_something(tmp_path: Path) -> 
     ],
 )
 def test_what_is_no_result_is_told(tmp_path: Path, content: str | None, code: str) -> None:
-    """The path, what is allowed, and what to do."""
+    """A path without a result is rejected with the allowed ones and the fix."""
     file = tmp_path / "report.json"
     if content is not None:
         file.write_text(content)
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_table_place_and_warnings(tmp_path: Path) -> None:
-    """What a person reads at once: the table, whose numbers they are, and where the page is."""
+    """The command prints the table, the source of its numbers, and the path of the page."""
     runs = [str(path) for path in emulated(tmp_path)]
     shown = CliRunner().invoke(cli.app, ["compare", *runs, "--out", str(tmp_path / "out")], catch_exceptions=False)
     assert shown.exit_code == 0

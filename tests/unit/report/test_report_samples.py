@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    """Not a bit of a sample is lost on the way."""
+    """Saved samples are loaded unchanged."""
     rows, looks = calls(0, 1, 0.013), ticks(3)
 
     raw.save(tmp_path, rows, looks)
@@ -30,7 +30,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_run_is_loaded_from_its_folder_or_its_record(tmp_path: Path) -> None:
-    """Both paths that a user may name lead to the same run."""
+    """A load test can be loaded by its folder or by the path of its record."""
     run = table_run(tmp_path / "run")
     save_run(run)
 
@@ -67,13 +67,13 @@ def test_a_record_of_another_kind_is_told(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_run_is_told(tmp_path: Path) -> None:
-    """A mistyped folder is named."""
+    """The error of a missing load test has its folder."""
     with refused("result-unreadable", str(tmp_path / "nowhere" / "run.json"), kind=ReportError):
         load_run(tmp_path / "nowhere")
 
 
 def test_what_the_end_cut_off_is_no_failure() -> None:
-    """A call that nobody answered wrongly is counted apart."""
+    """A call that the end of the load test cut off is not counted as failed."""
     rows = calls(0, 1, 1.0)
     rows["outcome"][:3] = [Outcome.UNFINISHED, Outcome.UNSENT, Outcome.TIMED_OUT]
 

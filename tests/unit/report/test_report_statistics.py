@@ -14,7 +14,7 @@ LATENCIES = st.lists(st.floats(1e-4, 100), min_size=1, max_size=300)
 
 @given(LATENCIES)
 def test_percentiles_are_numpys_and_in_order(values: list[float]) -> None:
-    """Any recorded latencies give numpy's percentiles, between the smallest and the largest."""
+    """The percentiles of any latencies equal numpy's, between the smallest and the largest."""
     seconds = np.array(values)
 
     found = distribution(seconds)
@@ -30,7 +30,7 @@ def test_percentiles_are_numpys_and_in_order(values: list[float]) -> None:
 
 
 def test_nothing_has_no_distribution() -> None:
-    """No call answered means no number, not 0."""
+    """Percentiles without an answered call are missing, and not 0."""
     assert distribution(np.array([])) is None
 
 
@@ -44,7 +44,7 @@ def test_a_p99_of_too_few_is_marked(count: int, rough: bool) -> None:  # noqa: F
 
 
 def test_intervals_hold_the_true_value_about_as_often_as_they_say() -> None:
-    """Of 200 samples nine in ten intervals or more hold the true median; a bootstrap is a little narrow at a p99."""
+    """At least nine in ten of 200 confidence intervals contain the true median."""
     rng = np.random.default_rng(7)
     hits = {50: 0, 99: 0}
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""A run's numbers from its samples."""
+"""The numbers of a load test, computed from its samples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_models_of_a_mix_have_rates_of_their_own(tmp_path: Path) -> None:
 
 
 def test_no_batch_of_eight_has_no_cost(tmp_path: Path) -> None:
-    """What no step measured is not made up."""
+    """A load test without a step of eight texts per call has no cost per million."""
     run = Run(record(phase(0, 4)), calls(0, 4, 0.1), ticks(10), tmp_path)
 
     headline = summarise(run).headlines[0]
@@ -50,7 +50,7 @@ def test_no_batch_of_eight_has_no_cost(tmp_path: Path) -> None:
 
 
 def test_latency_of_an_open_load_counts_from_the_planned_moment(tmp_path: Path) -> None:
-    """A call that was sent late because others had not come back waited since it was due."""
+    """In an open load the latency of a late call counts from its planned time."""
     rows = calls(0, 1, 0.1)
     rows["planned"] -= 0.4
     run = Run(record(phase(0, 1, rate=10.0)), rows, ticks(10), tmp_path)
@@ -63,7 +63,7 @@ def test_latency_of_an_open_load_counts_from_the_planned_moment(tmp_path: Path) 
 
 
 def test_failures_by_kind_and_status(tmp_path: Path) -> None:
-    """Model errors are told apart by their status, and none of them has a latency."""
+    """Model errors are counted by status, and have no latency."""
     rows = calls(0, 1, 0.1)
     rows["outcome"][:6] = [Outcome.MODEL_ERROR] * 3 + [Outcome.TIMED_OUT, Outcome.UNSENT, Outcome.UNFINISHED]
     rows["status"][:3] = [503, 503, 400]
@@ -78,7 +78,7 @@ def test_failures_by_kind_and_status(tmp_path: Path) -> None:
 
 
 def test_answers_to_dropped_calls_count_for_the_rate_alone(tmp_path: Path) -> None:
-    """A caller that still waits for a call of the warm-up is not idle, but that call's latency is not measured."""
+    """Calls of the warm-up that end later count for the rate, and not for latencies."""
     warm, step = phase(0, 1, kind="warm-up"), phase(1, 1)
     slow = calls(0, 1, 1.0)
     slow["done"] += 0.5
@@ -91,7 +91,7 @@ def test_answers_to_dropped_calls_count_for_the_rate_alone(tmp_path: Path) -> No
 
 
 def test_a_step_without_an_answer_has_no_numbers(tmp_path: Path) -> None:
-    """Everything failed: no latency, no rate, no cost, and no crash."""
+    """A step without an answer has no latency, rate or cost."""
     run = Run(record(phase(0, 1)), calls(0, 1, 0.1, outcome=Outcome.CONNECTION), ticks(0), tmp_path)
 
     summary = summarise(run)
@@ -102,7 +102,7 @@ def test_a_step_without_an_answer_has_no_numbers(tmp_path: Path) -> None:
 
 
 def test_a_run_that_measured_nothing_has_no_headline(tmp_path: Path) -> None:
-    """Interrupted in its warm-up."""
+    """A load test that ended in its warm-up has no headline numbers."""
     run = Run(record(phase(0, 1, kind="warm-up")), calls(0, 1, 0.1), ticks(0), tmp_path)
 
     assert summarise(run).headlines == ()
@@ -117,7 +117,7 @@ def test_cost_needs_price_and_rate() -> None:
 
 
 def test_instances_are_named_with_their_number() -> None:
-    """One, several, unknown, none at all."""
+    """Instances are printed with their number: one, several, unknown or none."""
     step = phase(0, 1)
 
     assert instance_of(record(step, target=target(instance_count=3))) == "3 x ml.g5.xlarge"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
-    """A client of an S3 in memory that holds one empty bucket."""
+    """Return a client of an in-memory S3 that has one empty bucket."""
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HF_TOKEN", "COHOST_HUB"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -66,5 +66,5 @@ def pusher(s3: S3Client, model: Path) -> Callable[..., Pusher]:
 
 @pytest.fixture
 def keys(s3: S3Client) -> Callable[[], set[str]]:
-    """All keys of the bucket."""
+    """Return all keys of the bucket."""
     return lambda: {item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])}

@@ -1,4 +1,4 @@
-"""The choice of files, and the faults that are found in a model before it is uploaded."""
+"""The choice of files of a model, and the faults that are found before an upload."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ TEXTS = [
 
 
 def test_safetensors_and_texts_are_chosen() -> None:
-    """One format of weights, with modules of sentence-transformers, without other runtimes and without code."""
+    """The push chooses one format of weights and the modules of sentence-transformers, without code."""
     chosen = choose(REPOSITORY, allow_pickle=True, with_code=False)
     assert chosen == sorted([*TEXTS, "2_Dense/model.safetensors", "model.safetensors"])
 
 
 def test_pickles_are_taken_where_there_is_nothing_else() -> None:
-    """And only where the catalog says so; then with the index that belongs to them."""
+    """Pickles and their index are chosen only if the catalog allows them and there is no safetensors."""
     names = [name for name in REPOSITORY if not name.endswith(".safetensors")]
     assert choose(names, allow_pickle=False, with_code=False) == TEXTS
     chosen = choose(names, allow_pickle=True, with_code=False)
@@ -60,12 +60,12 @@ def test_pickles_are_taken_where_there_is_nothing_else() -> None:
 
 
 def test_code_is_taken_where_it_is_trusted() -> None:
-    """A model with trust_remote_code needs its Python files."""
+    """A model with trust_remote_code includes its Python files."""
     assert "modeling_own.py" in choose(REPOSITORY, allow_pickle=False, with_code=True)
 
 
 def write(folder: Path, **files: bytes | str) -> Path:
-    """A folder of a whole model with these files in place of its own; an empty text removes one."""
+    """Write a complete model folder with these files instead; empty text removes a file."""
     whole: dict[str, bytes | str] = {
         "config.json": json.dumps(CONFIG),
         "tokenizer.json": "{}",
@@ -85,7 +85,7 @@ def codes(folder: Path, task: str = "text-classification", *, allow_pickle: bool
 
 
 def test_whole_model_has_no_fault(tmp_path: Path) -> None:
-    """Nothing is made up."""
+    """A complete model has no fault."""
     assert codes(write(tmp_path)) == []
 
 
@@ -116,11 +116,11 @@ def test_whole_model_has_no_fault(tmp_path: Path) -> None:
     ],
 )
 def test_faults_are_found(files: dict[str, bytes | str], expected: list[str], tmp_path: Path) -> None:
-    """Each has a code of its own, and no second one for the same cause."""
+    """Each cause gives exactly one fault with its own code."""
     assert codes(write(tmp_path, **files)) == expected
 
 
 def test_pickle_that_is_allowed_has_no_fault(tmp_path: Path) -> None:
-    """The user said that the origin is trusted."""
+    """A pickle with allow_pickle has no fault."""
     folder = write(tmp_path, **{"model.safetensors": "", "pytorch_model.bin": b"\x80\x02"})
     assert codes(folder, allow_pickle=True) == []

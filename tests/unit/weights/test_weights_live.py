@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def deployment(weights_bucket: str | None) -> Deployment:
-    """A stack with these outputs."""
+    """Return a stack with these outputs."""
     outputs = {
         "EndpointName": "e",
         "BucketName": "archives",
@@ -34,24 +34,24 @@ def deployment(weights_bucket: str | None) -> Deployment:
 
 @pytest.mark.parametrize(("weights", "key"), [("s3", REVISION.manifest), ("archive", REVISION.packed)])
 def test_whole_weights_are_taken(weights: str, key: str, s3: S3Client) -> None:
-    """The bucket is the one that the endpoint's role may read."""
+    """Complete weights are accepted in the bucket that the endpoint's role may read."""
     s3.put_object(Bucket=BUCKET, Key=key, Body=b"{}")
     assert live_bucket("nli", entry_of(weights=weights), deployment(BUCKET), s3) == BUCKET
 
 
 def test_weights_from_the_hub_need_no_bucket(s3: S3Client) -> None:
-    """No request is sent."""
+    """A catalog with weights from the Hub sends no request to S3."""
     assert live_bucket("nli", entry_of(weights="hub"), deployment(None), s3) is None
 
 
 def test_missing_weights_are_refused(s3: S3Client) -> None:
-    """The archive is not published before its weights, nor for the other way that they were pushed."""
+    """An archive is rejected before its weights are pushed, or if they were pushed for the other way."""
     s3.put_object(Bucket=BUCKET, Key=REVISION.packed, Body=b"{}")
     with refused("weights-incomplete", "models.nli", kind=WeightsError):
         live_bucket("nli", entry_of(), deployment(BUCKET), s3)
 
 
 def test_endpoint_without_rights_is_refused(s3: S3Client) -> None:
-    """A stack none of whose models has weights in S3 gave its role no right to read them."""
+    """A push to a stack without weights in S3 is rejected, because its role cannot read them."""
     with refused("weights-unreadable", "models.nli.weights", kind=WeightsError):
         live_bucket("nli", entry_of(), deployment(None), s3)

@@ -1,4 +1,4 @@
-"""Archives with weights in them: uploaded once as the beginning of an archive, put together inside S3."""
+"""Archives with weights: pushed once as the beginning of an archive, composed inside S3."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEY = "models/0123456789ab/nli.tar.gz"
 
 
 def packed(**settings: Any) -> Any:
-    """The entry of a model whose weights go into its archive."""
+    """Return the entry of a model with `weights: archive`."""
     return entry_of(weights="archive", **settings)
 
 
@@ -63,14 +63,14 @@ def small(model: Path) -> None:
 
 
 def test_properties_say_nothing_of_where_weights_are() -> None:
-    """Without a model id the server looks beside the properties."""
+    """Packed properties have no model id, so the server looks for weights beside them."""
     assert {"option.model_id", "option.revision"} & properties_of(packed()).keys() == set()
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("shrink", [False, True])
 def test_archive_is_whole(shrink: bool, pusher: MakePusher, model: Path, s3: S3Client, tmp_path: Path) -> None:  # noqa: FBT001
-    """One gzip stream with right checksums, which Python, gzip and tar read; `cohost verify` finds no fault."""
+    """An archive with weights is one gzip stream that Python, gzip and tar read, and passes `cohost verify`."""
     (model / "1_Pooling").mkdir()
     (model / "1_Pooling" / "config.json").write_text("{}")
     if shrink:
@@ -92,7 +92,7 @@ def test_archive_is_whole(shrink: bool, pusher: MakePusher, model: Path, s3: S3C
 
 
 def test_weights_are_copied_by_s3(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """Neither a download of the weights nor an upload of more than the small files."""
+    """Publishing an archive with weights downloads no weights and uploads only the small files."""
     pusher().push("nli", packed())
     requests.go_on()
     composed(s3, packed())
@@ -116,7 +116,7 @@ def test_large_weights_are_copied_in_pieces(
 
 
 def test_changed_setting_sends_no_weights(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """Another archive of the same part: a new digest, and nothing to push."""
+    """A changed setting makes a new archive with the same stored weights, and needs no push."""
     pusher().push("nli", packed())
     before = composed(s3, packed())
     requests.go_on()
@@ -131,7 +131,7 @@ def test_changed_setting_sends_no_weights(pusher: MakePusher, s3: S3Client, requ
 
 
 def test_archive_never_changes_under_its_key(pusher: MakePusher, s3: S3Client) -> None:
-    """The same content may be written again, other content is refused."""
+    """An archive can be written again with the same content, and is rejected with other content."""
     pusher().push("nli", packed())
     before = composed(s3, packed())
     assert composed(s3, packed()) == before
@@ -140,7 +140,7 @@ def test_archive_never_changes_under_its_key(pusher: MakePusher, s3: S3Client) -
 
 
 def test_failed_composition_leaves_no_parts(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """Parts that nobody completes would bill for ever."""
+    """A failed composition aborts its upload, whose parts would bill."""
     pusher().push("nli", packed())
     requests.stop("CompleteMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
@@ -150,7 +150,7 @@ def test_failed_composition_leaves_no_parts(pusher: MakePusher, s3: S3Client, re
 
 
 def test_interrupted_push_of_a_part_goes_on(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """The same bytes are made again, so what arrived is not sent twice."""
+    """A continued push makes the same bytes again, so parts that arrived are not sent twice."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", packed())
@@ -173,7 +173,7 @@ def begin_another(pusher: MakePusher, model: Path, requests: Requests) -> None:
 def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """The checksum beside the part is that of what it holds, and not of what its upload was begun for."""
+    """A resumed push of changed content makes an archive with a correct checksum."""
     begin_another(pusher, model, requests)
     pusher().push("nli", packed())
     # To the end, which tarfile does not read and where the checksum stands.
@@ -183,7 +183,7 @@ def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
 def test_interrupted_change_of_a_part_leaves_none(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """A part with the checksum of another would be taken for whole."""
+    """An interrupted change of packed weights leaves no object and no upload."""
     begin_another(pusher, model, requests)
     requests.stop("CreateMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
@@ -196,7 +196,7 @@ def test_interrupted_change_of_a_part_leaves_none(
 
 
 def test_part_of_other_files_is_refused(pusher: MakePusher, model: Path, s3: S3Client) -> None:
-    """As for weights in S3: a revision never changes."""
+    """A push of other files under a stored revision is rejected."""
     pusher().push("nli", packed())
     small(model)
     with refused("weights-changed", f"s3://{BUCKET}/{REVISION.packed}", kind=WeightsError):
@@ -205,7 +205,7 @@ def test_part_of_other_files_is_refused(pusher: MakePusher, model: Path, s3: S3C
 
 
 def test_part_is_listed_and_removed_with_its_revision(pusher: MakePusher, s3: S3Client) -> None:
-    """Whole as soon as it is there, and gone with everything of the revision."""
+    """Packed weights are listed when complete, and removed with their revision."""
     pusher().push("nli", packed())
     store = WeightsStore(s3, BUCKET)
     (stored,) = store.revisions()
@@ -215,14 +215,14 @@ def test_part_is_listed_and_removed_with_its_revision(pusher: MakePusher, s3: S3
 
 
 def test_object_that_is_no_part_is_refused(s3: S3Client) -> None:
-    """Something else under the part's key makes no archive."""
+    """An object that is no packed weights makes no archive."""
     s3.put_object(Bucket=BUCKET, Key=REVISION.packed, Body=gzip.compress(b"x"))
     with refused("weights-part-foreign"):
         composed(s3, packed())
 
 
 def test_properties_of_the_resource_are_checked() -> None:
-    """The function compares the property with the models of the same request."""
+    """The property PackedWeights must fit the models of the same event."""
     models = {"nli": {"engine": "Python"}}
     assert packed_revisions({"Models": models, "PackedWeights": {"nli": str(REVISION)}}) == {"nli": REVISION}
     for wrong in ({"nli": "org/nli"}, {"other": str(REVISION)}, "nli"):
@@ -231,7 +231,7 @@ def test_properties_of_the_resource_are_checked() -> None:
 
 
 def test_revision_is_content() -> None:
-    """Other weights are another archive, hence another generation."""
+    """Another revision of the weights makes another archive and so another generation."""
     files = {"serving.properties": b"engine=Python\n"}
     digests = {
         content_digest(with_part(files, revision, BUCKET))

@@ -47,7 +47,7 @@ def put(s3: S3Client, revision: Revision, *, whole: bool = True) -> None:
 
 
 def archive(revision: Revision, folder: str = "") -> bytes:
-    """A deployed archive whose model has its weights in the bucket."""
+    """Return a deployed archive whose weights are in the bucket."""
     text = dumps({"engine": "Python", "option.model_id": revision.uri(BUCKET)}).encode()
     if not folder:
         return pack({"serving.properties": text})
@@ -60,7 +60,7 @@ def archive(revision: Revision, folder: str = "") -> bytes:
 
 
 def deploy(s3: S3Client, monkeypatch: pytest.MonkeyPatch, archives: dict[str, bytes]) -> None:
-    """A stack with these archives."""
+    """Create a stack with these archives."""
     s3.create_bucket(Bucket="archives")
     for key, data in archives.items():
         s3.put_object(Bucket="archives", Key=key, Body=data)
@@ -70,7 +70,7 @@ def deploy(s3: S3Client, monkeypatch: pytest.MonkeyPatch, archives: dict[str, by
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs the command with a catalog of one model at `REVISION`."""
+    """Run the command with a catalog of one model at `REVISION`."""
     path = tmp_path / "catalog.yaml"
     content: dict[str, Any] = {
         "endpoint": {"name": "e", "instance_type": "ml.g5.xlarge", "image": IMAGE},
@@ -94,7 +94,7 @@ def left(s3: S3Client) -> list[Revision]:
 
 
 def test_only_what_nothing_uses_is_removed(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Revisions of the catalog and of any stored generation stay, so a rollback finds its weights."""
+    """Revisions of the catalog and of stored generations are kept, so a rollback finds its weights."""
     for revision in (REVISION, LIVE, OLD):
         put(s3, revision)
     deploy(s3, monkeypatch, {"models/0123456789ab/nli.tar.gz": archive(LIVE)})
@@ -111,7 +111,7 @@ def test_only_what_nothing_uses_is_removed(run: Run, s3: S3Client, monkeypatch: 
 
 
 def test_archive_of_all_models_counts(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topology scale-to-zero has one archive with a folder a model; what its properties name is in use too."""
+    """Revisions that the properties of a bundle name are in use."""
     put(s3, LIVE)
     deploy(s3, monkeypatch, {"models/0123456789ab/models.tar.gz": archive(LIVE, "nli")})
     (shown,) = json.loads(run("list", "--json").stdout)
@@ -119,7 +119,7 @@ def test_archive_of_all_models_counts(run: Run, s3: S3Client, monkeypatch: pytes
 
 
 def test_archive_with_weights_is_not_fetched(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be gigabytes, and names no weights of the bucket."""
+    """An archive that contains weights is not fetched, because it is large and uses no weights of the bucket."""
     put(s3, OLD)
     deploy(s3, monkeypatch, {})
     mark = {WEIGHTS_OF: OLD.packed}
@@ -140,7 +140,7 @@ def test_halves_of_uploads_go(run: Run, s3: S3Client, monkeypatch: pytest.Monkey
 
 
 def test_all_spares_what_is_deployed(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the bucket's stack is destroyed, everything goes but what an endpoint would miss."""
+    """`cohost weights prune --all` removes all revisions except those that a deployed stack uses."""
     for revision in (REVISION, LIVE):
         put(s3, revision)
     deploy(s3, monkeypatch, {"models/0123456789ab/nli.tar.gz": archive(LIVE)})
@@ -149,7 +149,7 @@ def test_all_spares_what_is_deployed(run: Run, s3: S3Client, monkeypatch: pytest
 
 
 def test_list_says_who_uses_what(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models of the catalog and archives of stacks."""
+    """`cohost weights list` names the models and archives that use each revision."""
     put(s3, REVISION)
     deploy(s3, monkeypatch, {"models/0123456789ab/nli.tar.gz": archive(REVISION)})
     (shown,) = json.loads(run("list", "--json").stdout)
@@ -158,7 +158,7 @@ def test_list_says_who_uses_what(run: Run, s3: S3Client, monkeypatch: pytest.Mon
 
 
 def test_nothing_is_unused_where_stacks_cannot_be_read(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the right to look, nothing is removed."""
+    """If the stacks cannot be read, `cohost weights prune` removes nothing."""
     put(s3, OLD)
 
     def refuse(_session: boto3.Session) -> Any:
@@ -171,7 +171,7 @@ def test_nothing_is_unused_where_stacks_cannot_be_read(run: Run, s3: S3Client, m
 
 
 def test_manifest_goes_first(s3: S3Client) -> None:
-    """A removal that is interrupted leaves half a revision that nobody takes for whole."""
+    """The manifest is deleted first, so an interrupted removal leaves no complete revision."""
     put(s3, OLD)
     store = WeightsStore(s3, BUCKET)
     (stored,) = store.revisions()
@@ -188,7 +188,7 @@ def test_manifest_goes_first(s3: S3Client) -> None:
 
 
 def test_object_that_cannot_be_removed_is_named(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 reports such objects inside an answer of success, which must not be overlooked."""
+    """An object that S3 reports as not deleted is named."""
     answer = {"Errors": [{"Key": "weights/b", "Code": "AccessDenied", "Message": "no"}]}
     monkeypatch.setattr(s3, "delete_objects", lambda **_: answer)
     with refused("weights-store-denied", f"s3://{BUCKET}/weights/b", kind=WeightsError):
@@ -196,7 +196,7 @@ def test_object_that_cannot_be_removed_is_named(s3: S3Client, monkeypatch: pytes
 
 
 def test_manifest_that_cannot_be_read_is_told(s3: S3Client) -> None:
-    """Whatever lies there, the user learns which object it is."""
+    """The error for a manifest that cannot be read names its key in S3."""
     s3.put_object(Bucket=BUCKET, Key=OLD.manifest, Body=b"[]")
     with refused("manifest-invalid", f"s3://{BUCKET}/{OLD.manifest}", kind=WeightsError):
         WeightsStore(s3, BUCKET).manifest(OLD)

@@ -1,4 +1,4 @@
-"""A model's weights into S3: once, whole or not at all, going on where an interruption left them."""
+"""A push of a model's weights to S3: once, complete or not at all, resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def content(s3: S3Client, key: str) -> bytes:
 
 
 def test_push_uploads_what_is_served(pusher: MakePusher, model: Path, s3: S3Client, keys: Keys) -> None:
-    """All files that the container needs, byte for byte, under a key with the revision, and the word that it is all."""
+    """A push uploads all files that the container needs unchanged below the revision, and then the manifest."""
     pushed = pusher().push("nli", entry_of())
     assert keys() == FILES | {REVISION.manifest}
     assert content(s3, WEIGHTS) == (model / "model.safetensors").read_bytes()
@@ -47,14 +47,14 @@ def test_push_uploads_what_is_served(pusher: MakePusher, model: Path, s3: S3Clie
 
 
 def test_s3_keeps_a_checksum_of_every_file(pusher: MakePusher, s3: S3Client) -> None:
-    """S3 holds a SHA-256 for each object, so a container or an audit can compare."""
+    """S3 stores a SHA-256 for each object."""
     pusher().push("nli", entry_of())
     for key in FILES:
         assert s3.head_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")["ChecksumSHA256"]
 
 
 def test_second_push_sends_nothing(pusher: MakePusher, requests: Requests) -> None:
-    """All is there, so nothing is written, not even the manifest."""
+    """A second push writes nothing, not even the manifest."""
     pusher().push("nli", entry_of())
     requests.go_on()
     pushed = pusher().push("nli", entry_of())
@@ -83,7 +83,7 @@ def test_interrupted_push_goes_on(pusher: MakePusher, model: Path, s3: S3Client,
 
 
 def push_half(pusher: MakePusher, requests: Requests) -> None:
-    """Stop a push when all parts are there and S3 is to put them together."""
+    """Stop a push after its parts, before S3 joins them."""
     requests.stop("CompleteMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())
@@ -91,7 +91,7 @@ def push_half(pusher: MakePusher, requests: Requests) -> None:
 
 
 def test_half_an_upload_is_not_taken_for_whole(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """The manifest is written last, so until then nothing says that the revision is there."""
+    """A revision is complete only with its manifest, which is written last."""
     push_half(pusher, requests)
     store = WeightsStore(s3, BUCKET)
     assert store.manifest(REVISION) is None
@@ -102,7 +102,7 @@ def test_half_an_upload_is_not_taken_for_whole(pusher: MakePusher, s3: S3Client,
 def test_parts_of_other_content_are_sent_again(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """Parts are compared by checksum, so a file that changed between two attempts is never mixed.
+    """Parts are compared by checksum, so a changed file is sent again.
 
     The changed part is sent, and then both once more: the upload has the metadata of the content that it began with.
     """
@@ -120,7 +120,7 @@ def test_parts_of_other_content_are_sent_again(
 def test_resumed_upload_of_other_content_says_what_it_holds(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """S3 keeps the metadata that an upload was begun with, so content that changed since needs its own."""
+    """Content that changed since the start of an upload is stored with its own SHA-256 as metadata."""
     push_half(pusher, requests)
     changed = safetensors(6 * MIB, b"x")
     (model / "model.safetensors").write_bytes(changed)
@@ -135,14 +135,14 @@ def test_resumed_upload_of_other_content_says_what_it_holds(
 
 
 def test_leftovers_of_an_earlier_attempt_go(pusher: MakePusher, s3: S3Client, keys: Keys) -> None:
-    """The container fetches all that lies below the prefix, so nothing else may lie there."""
+    """Other objects below the prefix are deleted, because the container fetches all of them."""
     s3.put_object(Bucket=BUCKET, Key=REVISION.prefix + "old.json", Body=b"{}")
     pusher().push("nli", entry_of())
     assert keys() == FILES | {REVISION.manifest}
 
 
 def test_whole_revision_is_never_changed(pusher: MakePusher, model: Path, s3: S3Client, requests: Requests) -> None:
-    """Other content under the same commit is refused before anything is sent."""
+    """A push of other content under a stored revision is rejected before an upload."""
     pusher().push("nli", entry_of())
     before = content(s3, WEIGHTS)
     (model / "model.safetensors").write_bytes(safetensors(6 * MIB, b"x"))
@@ -155,7 +155,7 @@ def test_whole_revision_is_never_changed(pusher: MakePusher, model: Path, s3: S3
 
 
 def test_lost_file_of_a_whole_revision_is_sent_again(pusher: MakePusher, s3: S3Client, keys: Keys) -> None:
-    """Somebody removed one object: the same content comes back."""
+    """If an object of a stored revision was deleted, a push uploads the same content again."""
     pusher().push("nli", entry_of())
     s3.delete_object(Bucket=BUCKET, Key=REVISION.prefix + "config.json")
     assert pusher().push("nli", entry_of()).sent == len(json.dumps(CONFIG))
@@ -163,14 +163,14 @@ def test_lost_file_of_a_whole_revision_is_sent_again(pusher: MakePusher, s3: S3C
 
 
 def test_new_revision_lies_beside_the_old_one(pusher: MakePusher, keys: Keys) -> None:
-    """Old archives go on finding their weights."""
+    """A new revision is stored beside the old one, which archives still use."""
     pusher().push("nli", entry_of())
     pusher().push("nli", entry_of(revision="b" * 40))
     assert {key.split("/")[-2] for key in keys() if key.startswith("weights/")} == {"a" * 40, "b" * 40}
 
 
 def test_links_are_followed(pusher: MakePusher, model: Path, tmp_path: Path, s3: S3Client) -> None:
-    """A Hub cache is made of links; real bytes go up."""
+    """Symbolic links, as in a Hub cache, are uploaded as files."""
     blob = tmp_path / "blob"
     (model / "model.safetensors").rename(blob)
     (model / "model.safetensors").symlink_to(blob)
@@ -179,7 +179,7 @@ def test_links_are_followed(pusher: MakePusher, model: Path, tmp_path: Path, s3:
 
 
 def test_model_with_faults_is_not_uploaded(pusher: MakePusher, model: Path, keys: Keys) -> None:
-    """All faults come together, each with its fix, before a byte is sent."""
+    """All faults of a model are reported together, each with its fix, before an upload."""
     (model / "tokenizer.json").unlink()
     (model / "model.safetensors").write_bytes(safetensors(6 * MIB)[:-1])
     with pytest.raises(FaultyModelError) as caught:
@@ -192,13 +192,13 @@ def test_model_with_faults_is_not_uploaded(pusher: MakePusher, model: Path, keys
 
 
 def test_entry_with_weights_from_the_hub_is_refused(pusher: MakePusher) -> None:
-    """Nothing is uploaded that nothing would read."""
+    """A push of a model whose weights come from the Hub is rejected, because nothing would read the upload."""
     with refused("weights-on-hub", "models.nli.weights", kind=WeightsError):
         pusher().push("nli", entry_of(weights="hub"))
 
 
 def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
-    """Each step reaches its total, also when parts were there already."""
+    """Each step of the progress reaches its total, even if some parts were stored already."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())
@@ -210,7 +210,7 @@ def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
 
 
 def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) -> None:
-    """A bucket of the user's is for the user to make; ours comes with the weights' own stack."""
+    """A missing bucket is an error with the stack to deploy, or with the user's own bucket to create."""
     s3.delete_bucket(Bucket=BUCKET)
     with refused("weights-store-missing", kind=WeightsError) as caught:
         pusher().push("nli", entry_of())
@@ -222,7 +222,7 @@ def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) ->
 
 
 def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path: Path) -> None:
-    """A folder that says which commit it holds is believed, and for a missing one the searched folders are named."""
+    """A folder must have the pinned commit in REVISION, and the error names the searched folders."""
     (model / "REVISION").write_text("b" * 40)
     with refused("revision-other", "--from", kind=WeightsError):
         pusher().push("nli", entry_of())
@@ -231,7 +231,7 @@ def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path
 
 
 class Commits:
-    """Models that never change, as those of the Hub; counts how often one was fetched."""
+    """Models that never change, as on the Hub, with a count of their fetches."""
 
     immutable = True
 
@@ -250,7 +250,7 @@ class Commits:
 def test_what_is_there_of_a_commit_is_not_fetched_again(
     settings: dict[str, bool], weights: str, model: Path, s3: S3Client
 ) -> None:
-    """A commit and the settings that choose from it say what would come."""
+    """A stored commit with the same settings is not fetched again."""
     (model / "modeling.py").write_text("ANSWER = 42")
     commits = Commits(model.parent.parent)
     pusher, entry = Pusher(WeightsStore(s3, BUCKET), commits, Steps()), entry_of(weights=weights, **settings)
@@ -261,7 +261,7 @@ def test_what_is_there_of_a_commit_is_not_fetched_again(
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, model: Path, s3: S3Client) -> None:
-    """Without its code the model would fail in the container although the push said that all is there."""
+    """A push after trust_remote_code was set is rejected, because the stored revision lacks the code."""
     (model / "modeling.py").write_text("ANSWER = 42")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights))
@@ -271,7 +271,7 @@ def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, 
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: str, model: Path, s3: S3Client) -> None:
-    """A push after allow_pickle was taken back is refused."""
+    """A push after allow_pickle was removed is rejected, although the pickles are stored."""
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights, allow_pickle=True))
@@ -283,7 +283,7 @@ def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: 
 def test_parts_are_compared_by_the_checksum_that_s3_lists(
     listed: str, sent: int, pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """The ETag does not count where S3 lists a checksum: with a key of KMS it is not an MD5."""
+    """Parts are compared by the listed checksum, because the ETag is no MD5 with a KMS key."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())

@@ -1,4 +1,4 @@
-"""The Hub's token: read from where it is kept, sent to the Hub, and found nowhere else."""
+"""The Hub's token: read from its location, sent to the Hub, and stored nowhere else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKEN = "hf_canaryCanaryCanary"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
-    """A Hub of one gated model, which Hugging Face's client calls instead of the public one."""
+    """Start a Hub with one gated model, which Hugging Face's client calls."""
     files = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": b"{}", "README.md": b"words"}
     files["model.safetensors"] = safetensors(64)
     with closing(FakeHub(REVISION.model_id, REVISION.revision, files, token=TOKEN)) as fake:
@@ -43,7 +43,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def stored(s3: S3Client) -> boto3.Session:
-    """A session of an account that keeps the token in both places."""
+    """Return a session of an account with the token in both locations."""
     assert s3
     session = boto3.Session()
     session.client("secretsmanager").create_secret(Name="hub/token", SecretString=TOKEN)
@@ -55,7 +55,7 @@ def stored(s3: S3Client) -> boto3.Session:
 
 @pytest.mark.parametrize("source", ["secretsmanager:hub/token", "secretsmanager:pair", "ssm:/hub/token"])
 def test_token_is_read_from_its_place(source: str, stored: boto3.Session) -> None:
-    """Plain text, or the one value of a secret made in the console; parameters are decrypted."""
+    """A token is read from plain text, from the one value of a secret, or from a decrypted parameter."""
     assert read_token(source, stored) == TOKEN
 
 
@@ -84,7 +84,7 @@ def test_hub_without_a_token_says_how_to_give_one() -> None:
 
 
 def test_hub_that_cannot_be_reached_is_told_in_one_line(hub: FakeHub) -> None:
-    """Not a page of the client's own."""
+    """The error for an unreachable Hub is one line."""
     hub.close()
     with refused("hub-unreachable", str(REVISION), kind=HubAccessError) as caught:
         Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
@@ -109,7 +109,7 @@ def test_token_stays_with_the_hub(hub: FakeHub) -> None:
 
 
 def test_only_what_is_uploaded_is_fetched(hub: FakeHub) -> None:
-    """Neither other formats nor words."""
+    """A push fetches neither other weight formats nor documents from the Hub."""
     folder = Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
     assert hub.fetched == {"config.json", "tokenizer.json", "model.safetensors"}
     assert (folder / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
@@ -126,7 +126,7 @@ def test_pickles_are_refused_before_they_are_fetched(hub: FakeHub) -> None:
 def test_push_with_a_stored_token_leaves_it_nowhere(
     hub: FakeHub, stored: boto3.Session, s3: S3Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The Hub gets the token; screen, log, files of ours and every object with its metadata are without it."""
+    """A push sends the token to the Hub, and leaves it in no output, log, file or object."""
     assert stored
     path = tmp_path / "catalog.yaml"
     entry = entry_of(gated=True).model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -153,7 +153,7 @@ def test_push_with_a_stored_token_leaves_it_nowhere(
 
 
 def test_hub_is_not_asked_when_all_is_there(hub: FakeHub, s3: S3Client) -> None:
-    """A pinned revision cannot change, so a second push compares with the bucket alone."""
+    """A second push of a stored revision sends no request to the Hub."""
     pusher = Pusher(WeightsStore(s3, BUCKET), Hub(TOKEN), Steps())
     pusher.push("nli", entry_of())
     hub.tokens.clear()

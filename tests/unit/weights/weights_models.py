@@ -1,4 +1,4 @@
-"""Models made of a few bytes, their catalog entry, and what counts requests and steps."""
+"""Models of a few bytes, their catalog entry, and counters of requests and steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = {"architectures": ["BertForSequenceClassification"], "model_type": "ber
 
 
 class Requests:
-    """Counts the requests of a client by operation, and stops one where a test says so."""
+    """Counts requests by operation, and stops one if a test requests it."""
 
     def __init__(self, client: S3Client) -> None:
         self.counts: Counter[str] = Counter()
@@ -28,7 +28,7 @@ class Requests:
         client.meta.events.register("before-call.s3", self._on_call)
 
     def stop(self, operation: str, number: int) -> None:
-        """End the nth call of an operation, counted from now, and all after it, as Ctrl-C would."""
+        """Stop the nth call of an operation from now on, and all later ones, as Ctrl-C would."""
         self.counts.clear()
         self._stop = (operation, number)
 
@@ -44,13 +44,13 @@ class Requests:
 
 
 def safetensors(size: int, fill: bytes = b"w") -> bytes:
-    """A file in safetensors with one tensor of so many bytes."""
+    """Return a safetensors file with one tensor of this size."""
     header = json.dumps({"weight": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     return struct.pack("<Q", len(header)) + header + fill * size
 
 
 class Steps:
-    """The steps of a push, as it reported them."""
+    """The reported steps of a push."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -11,7 +11,7 @@ from onnx_exports import Exports, Folders
 
 @pytest.fixture(scope="session", autouse=True)
 def _quiet_imports() -> None:
-    """On import, transformers' DeBERTa uses a function that torch deprecates; and tests share the machine."""
+    """Import transformers' DeBERTa without torch's warning, and limit threads because tests share the machine."""
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -20,7 +20,7 @@ def _quiet_imports() -> None:
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
-    """The exports, all in one folder."""
+    """Return the exports, all in one folder."""
     return Exports(tmp_path_factory.mktemp("onnx"))
 
 

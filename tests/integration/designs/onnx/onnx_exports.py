@@ -1,4 +1,4 @@
-"""Tiny models to export: by translator and by handler, in both precisions."""
+"""Exports of tiny models: with the translator and with the handler, in fp32 and int8."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def export(name: str, out: Path, catalog: Catalog | None = None) -> Exported:
 
 
 class Exports(dict[str, "Exported"]):
-    """Each model's export, made when a test first asks for it."""
+    """The ONNX export of each model, made when a test first asks for it."""
 
     def __init__(self, out: Path) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Exports(dict[str, "Exported"]):
 
 
 class Folders(dict[str, Path]):
-    """Each model's archive, unpacked when a test first asks for it."""
+    """The archive of each model, unpacked when a test first asks for it."""
 
     def __init__(self, exports: Exports, root: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The command `cohost export-onnx`: what it exports where, what it prints, and what it needs."""
+"""The command `cohost export-onnx`: its exports and folders, its output and its requirements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def catalog(tmp_path: Path) -> str:
 
 @pytest.fixture
 def calls(exports: dict[str, Exported], monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """The exports; each gives that of another model, which is made already."""
+    """Record the exports; each returns an existing export of another model."""
     made: Calls = []
 
     def export(recipe: Recipe, out: Path, hubs: list[Path], step: Any) -> Exported:
@@ -64,7 +64,7 @@ def run(*arguments: str) -> str:
 
 
 def test_named_models_go_where_they_are_told(catalog: str, calls: Calls, tmp_path: Path) -> None:
-    """Only these are exported, from the folders that are named."""
+    """`cohost export-onnx` with names exports only these models, from the named folders to the named one."""
     answer = json.loads(
         run("embed", "--catalog", catalog, "--out", str(tmp_path / "out"), "--hub", str(tmp_path), "--json")
     )
@@ -74,7 +74,7 @@ def test_named_models_go_where_they_are_told(catalog: str, calls: Calls, tmp_pat
 
 
 def test_all_models_go_to_the_catalog_s_folder(catalog: str, calls: Calls, tmp_path: Path) -> None:
-    """Without names the whole catalog, where its stack looks for it; the table says how far each is off."""
+    """`cohost export-onnx` without names exports all models into the catalog's folder, and prints their deviations."""
     table = run("--catalog", catalog)
     assert {(name, out) for name, out, _ in calls} == {(name, tmp_path / "own") for name in MODELS}
     assert "cosine 1.000" in table
@@ -90,7 +90,7 @@ def test_all_models_go_to_the_catalog_s_folder(catalog: str, calls: Calls, tmp_p
 def test_distance_is_told_in_the_measure_of_the_precision(
     precision: str, found: dict[str, Any], shown: str, catalog: str, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fp32 by its outputs, int8 by probabilities and labels."""
+    """The deviation of fp32 is printed for outputs, and that of int8 for probabilities and labels."""
     inner = exporting.export_model
     agreement = Agreement(
         **{"sequences": 25, "output": 0.1, "probability": None, "flipped": None, "cosine": None, **found}
@@ -105,7 +105,7 @@ def test_distance_is_told_in_the_measure_of_the_precision(
 
 
 def test_unknown_model_and_missing_packages_are_told(catalog: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name with the nearest one; a package with the groups it is in, before anything is exported."""
+    """An unknown model is rejected with the nearest name, and a missing package with its dependency group."""
     with refused("model-not-in-catalog", kind=CatalogError) as caught:
         run("embedd", "--catalog", catalog)
     assert "'embed'" in caught.value.fix

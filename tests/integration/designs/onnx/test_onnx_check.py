@@ -1,4 +1,4 @@
-"""The check of an export against torch: what it measures and what it refuses."""
+"""The check of an export against torch: its measures and its rejections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def classifier() -> TorchModel:
 
 
 def test_an_equal_export_agrees_on_short_and_full_texts_and_pairs(classifier: TorchModel) -> None:
-    """All fixed sequences are run: eight alone, eight in a batch, eight pairs, and one that is cut at the limit."""
+    """The check runs all fixed texts: eight alone, eight in a batch, eight pairs, and one that is cut at the limit."""
     lengths: list[int] = []
 
     def run(arrays: Any) -> Any:
@@ -37,14 +37,14 @@ def test_an_equal_export_agrees_on_short_and_full_texts_and_pairs(classifier: To
 
 
 def test_a_reversed_export_shows_in_labels_and_probabilities(classifier: TorchModel) -> None:
-    """Labels in another order are what a wrong export of a head would give."""
+    """An export with reversed labels fails the check, as a wrongly exported head would."""
     agreement = compare(classifier, lambda arrays: classifier.run(arrays)[:, ::-1])
     assert agreement.flipped
     assert agreement.probability
 
 
 def test_vectors_are_compared_where_there_is_text() -> None:
-    """Output for padding belongs to no text and is left out; a turned vector is seen."""
+    """The check ignores output at padding positions, and finds a turned vector."""
     model = TorchModel(HUB / "lmi-cohost/tiny-embed", "feature-extraction")
     turned = compare(model, lambda arrays: np.roll(model.run(arrays), 1, axis=-1))
     assert turned.cosine is not None
@@ -65,7 +65,7 @@ def test_vectors_are_compared_where_there_is_text() -> None:
 def test_what_is_beyond_the_tolerance_is_refused(
     precision: str, change: dict[str, Any], figure: str, allowed: str
 ) -> None:
-    """The error has by how much, and what is allowed."""
+    """The error of an export beyond the tolerance has the deviation and the allowed one."""
     with refused("export-inaccurate", "m", kind=OnnxError) as caught:
         require("m", precision, Agreement(**{**GOOD, **change}))
     assert figure in caught.value.problem
@@ -74,5 +74,5 @@ def test_what_is_beyond_the_tolerance_is_refused(
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_what_is_within_passes(precision: str) -> None:
-    """The tolerance of int8 is its own."""
+    """An int8 export within the tolerance of int8 passes."""
     require("m", precision, Agreement(**GOOD))

@@ -1,4 +1,4 @@
-"""The embedded OnnxRuntime engine: the answers of DJL's translators, and what it refuses."""
+"""The embedded OnnxRuntime engine: the answers of DJL's translators, and its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = "부산행 기차는 아홉 시에 떠납니다. " * 200
 
 
 def request_of(body: bytes | None, content_type: str, properties: dict[str, str]) -> Input:
-    """A call as the container hands it over."""
+    """Return a call as the container passes it to the engine."""
     inputs = Input()
     inputs.properties = {"Content-Type": content_type, **properties}
     if body is not None:
@@ -34,7 +34,7 @@ def request_of(body: bytes | None, content_type: str, properties: dict[str, str]
 
 
 def served(folder: Path, **changed: str) -> Callable[..., tuple[int, Any]]:
-    """Calls of an engine that has loaded a folder with its own settings: status and answer."""
+    """Return status and answer of calls to an engine that has loaded a folder."""
     engine = OnnxEngine()
     settings = {**loads((folder / "serving.properties").read_text()), "model_dir": str(folder), **changed}
     assert engine.handle(request_of(None, "", settings)) is None
@@ -49,7 +49,7 @@ def served(folder: Path, **changed: str) -> Callable[..., tuple[int, Any]]:
 
 
 def test_labels_come_as_class_names_with_probabilities(folders: dict[str, Path]) -> None:
-    """All labels, the best first, a list a text where a list was sent; the numbers are those of transformers."""
+    """The engine returns all labels, the best first, with transformers' probabilities."""
     call = served(folders["xlmr"])
     own = pipeline("text-classification", model=str(HUB / "lmi-cohost/tiny-xlmr-nli"), top_k=None)
     status, one = call({"inputs": LONG})
@@ -64,7 +64,7 @@ def test_labels_come_as_class_names_with_probabilities(folders: dict[str, Path])
 
 
 def test_vectors_are_the_mean_of_the_tokens_at_length_one(folders: dict[str, Path]) -> None:
-    """One vector for a text, one each for a list; padding beside a longer text stays out of the mean."""
+    """The vector of a text is the normalized mean of its tokens, without the padding beside a longer text."""
     call = served(folders["embed"])
     folder = HUB / "lmi-cohost/tiny-embed"
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
@@ -81,7 +81,7 @@ def test_vectors_are_the_mean_of_the_tokens_at_length_one(folders: dict[str, Pat
 
 
 def test_plain_text_and_a_bare_list_are_taken(folders: dict[str, Path]) -> None:
-    """A body that is not JSON is the text itself; a JSON list needs no object around it."""
+    """A body that is not JSON is one text, and a JSON list is a list of texts."""
     call = served(folders["xlmr"])
     _, plain = call("기차".encode(), "text/plain")
     assert plain == call({"inputs": "기차"})[1]
@@ -98,19 +98,19 @@ def test_plain_text_and_a_bare_list_are_taken(folders: dict[str, Path]) -> None:
     ],
 )
 def test_what_the_translator_cannot_read_is_a_400(folders: dict[str, Path], body: Any, message: str) -> None:
-    """Pairs above all: a model that is called with pairs needs the handler."""
+    """A pair, or another input that DJL's translator cannot read, is a 400."""
     assert served(folders["xlmr"])(body) == (400, {"code": 400, "type": "TranslateException", "message": message})
 
 
 def test_another_number_of_inputs_than_the_file_has_is_refused(folders: dict[str, Path]) -> None:
-    """The real engine counts inputs, so a wrong includeTokenTypes fails each call, and here too."""
+    """A wrong includeTokenTypes fails each call as in the real engine, which counts the inputs."""
     status, answer = served(folders["xlmr"], includeTokenTypes="true")({"inputs": "x"})
     assert status == 400
     assert "Input mismatch, looking for: ['input_ids', 'attention_mask']" in answer["message"]
 
 
 def test_unknown_translators_and_poolings_fail_the_load(folders: dict[str, Path]) -> None:
-    """The error names the part that this emulation lacks, and those that it has."""
+    """A load with an unknown translator or pooling fails with the list of the known ones."""
     with pytest.raises(ValueError, match=r"translatorFactory: .x. is not part of this emulation; allowed: ai\.djl"):
         served(folders["xlmr"], translatorFactory="x")
     with pytest.raises(ValueError, match="pooling: 'lasttoken' is not part of this emulation; allowed: mean, max, cls"):
@@ -118,7 +118,7 @@ def test_unknown_translators_and_poolings_fail_the_load(folders: dict[str, Path]
 
 
 def test_engine_is_told_by_its_file_or_by_name(tmp_path: Path) -> None:
-    """model.onnx decides about the engine where serving.properties does not; the name without the file is refused."""
+    """The file model.onnx selects the engine if serving.properties does not; `engine` without it is rejected."""
     (tmp_path / "serving.properties").write_text("engine=OnnxRuntime\n")
     with pytest.raises(EngineFailure, match=r"model\.onnx not found"):
         read_settings(tmp_path, {})

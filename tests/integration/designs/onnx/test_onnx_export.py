@@ -1,4 +1,4 @@
-"""Exports: what is in an archive, that it is the same each time, and that a bad one is refused."""
+"""Exports: the content of an archive, equal bytes each time, and the rejection of a bad export."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKENS = {"config.json", "model.onnx", "serving.properties", "tokenizer.json", "
 
 
 def test_translator_archive_has_the_settings_that_djl_documents(folders: dict[str, Path]) -> None:
-    """The engine, the translator, what the tokenizer cuts at, and as many inputs as the file has."""
+    """An archive for the translator has DJL's settings: engine, translator, limit and inputs of the file."""
     assert {file.name for file in folders["embed"].iterdir()} == TOKENS
     assert loads((folders["embed"] / "serving.properties").read_text()) == {
         "engine": "OnnxRuntime",
@@ -55,7 +55,7 @@ def test_translator_archive_has_the_settings_that_djl_documents(folders: dict[st
 
 
 def test_handler_archive_brings_its_code_and_what_the_image_lacks(folders: dict[str, Path]) -> None:
-    """Pairs and labels of the caller's need the handler, and cpu-full has no Python packages."""
+    """An archive with the handler has its code and the requirements that cpu-full lacks."""
     files = {file.name for file in folders["deberta"].iterdir()}
     assert {"model.py", "onnx_service.py", "cohost_request.py", "requirements.txt"} | TOKENS <= files
     properties = loads((folders["deberta"] / "serving.properties").read_text())
@@ -66,7 +66,7 @@ def test_handler_archive_brings_its_code_and_what_the_image_lacks(folders: dict[
 
 
 def test_files_run_on_the_onnxruntime_of_the_image(folders: dict[str, Path]) -> None:
-    """cpu-full 0.36.0 has onnxruntime 1.20, which reads files of version 10 and operators of 21 (its release notes)."""
+    """Exports use file version 10 and operators of 21, which onnxruntime 1.20 of cpu-full 0.36.0 reads."""
     for folder in (folders["deberta"], folders["xlmr"]):
         model = onnx.load(str(folder / "model.onnx"))
         versions = {one.domain: one.version for one in model.opset_import}
@@ -77,7 +77,7 @@ def test_files_run_on_the_onnxruntime_of_the_image(folders: dict[str, Path]) -> 
 
 
 def test_nothing_of_this_machine_is_in_an_export(folders: dict[str, Path]) -> None:
-    """The exporter notes paths and versions of the machine it runs on, by which equal models would differ."""
+    """An export has no path or version of this machine, so equal models give equal files."""
     for folder in (folders["deberta"], folders["xlmr"]):
         content = (folder / "model.onnx").read_bytes()
         assert b"site-packages" not in content
@@ -85,14 +85,14 @@ def test_nothing_of_this_machine_is_in_an_export(folders: dict[str, Path]) -> No
 
 
 def test_second_export_gives_the_same_bytes(exports: dict[str, Exported], tmp_path: Path) -> None:
-    """A second export and quantization is the same to the last byte, so a name stands for a content."""
+    """A second export and quantization gives the same bytes."""
     again = export("embed", tmp_path)
     assert again.sha256 == exports["embed"].sha256
     assert hashlib.sha256(again.file.read_bytes()).hexdigest() == again.sha256
 
 
 def test_exports_agree_with_torch(exports: dict[str, Exported]) -> None:
-    """fp32 to rounding; int8 with the same top labels and the same directions."""
+    """An fp32 export equals torch up to rounding, and an int8 export has the same top labels and directions."""
     for name in ("bert", "xlmr"):
         assert exports[name].agreement.output < 1e-5
         assert exports[name].agreement.flipped == 0
@@ -102,7 +102,7 @@ def test_exports_agree_with_torch(exports: dict[str, Exported]) -> None:
 
 
 def test_archive_passes_the_check_of_archives(exports: dict[str, Exported]) -> None:
-    """`cohost verify` finds nothing, not even a key that it does not know."""
+    """`cohost verify` finds neither a fault nor an unknown key in an exported archive."""
     for one in (exports["deberta"], exports["embed"]):
         assert verify(one.file) == []
 
@@ -110,7 +110,7 @@ def test_archive_passes_the_check_of_archives(exports: dict[str, Exported]) -> N
 def test_export_beyond_the_tolerance_is_refused(
     exports: dict[str, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quantized file that answers otherwise is not packed, the former archive stays, and the fix is named."""
+    """A quantized model with other answers is rejected with the fix, and the former archive is kept."""
 
     def broken(source: Path, target: Path) -> None:
         quantize(source, target)
@@ -131,7 +131,7 @@ def test_export_beyond_the_tolerance_is_refused(
 
 
 def test_model_that_was_not_trained_for_the_task_is_refused(tmp_path: Path) -> None:
-    """Transformers would make up a classification head, and every answer would be noise."""
+    """A model without a trained classification head is rejected, because its answers would be random."""
     catalog = make_catalog(
         models={"m": {"model_id": "lmi-cohost/tiny-embed", "task": "text-classification"}}, design={}
     )
@@ -142,7 +142,7 @@ def test_model_that_was_not_trained_for_the_task_is_refused(tmp_path: Path) -> N
 
 
 def test_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
-    """The reason of transformers, and what to check."""
+    """The error of a folder without a model has transformers' reason and the files to check."""
     folder = tmp_path / "org" / "name"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"model_type": "bert"}')
@@ -151,13 +151,13 @@ def test_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
 
 
 def test_weights_on_s3_are_told_how_to_be_exported() -> None:
-    """They are not fetched by a command that promises to export from the Hub or a folder."""
+    """An export of weights in S3 is rejected, because the command reads only the Hub or a folder."""
     with refused("export-from-s3", "model_id", kind=OnnxError):
         model_folder("s3://b/m/", None, [])
 
 
 def test_model_that_the_hub_does_not_give_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a network, the option that takes a folder is named."""
+    """The error of an export without a network names the option that reads a folder."""
     use_hub(monkeypatch, "http://127.0.0.1:9", tmp_path)
     with refused("hub-unreachable", "org/name", kind=HubAccessError) as caught:
         model_folder("org/name", None, [])
@@ -165,7 +165,7 @@ def test_model_that_the_hub_does_not_give_is_told(tmp_path: Path, monkeypatch: p
 
 
 def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A protobuf ends at 2 GiB, which XLM-R large in single precision is over: in fp32 and on the way to int8."""
+    """Weights over 2 GiB, the limit of protobuf, are stored beside the ONNX file."""
     monkeypatch.setattr(torch_model, "_SINGLE_FILE_BYTES", 1)
     models = {"m": {"model_id": "lmi-cohost/tiny-embed", "task": "feature-extraction"}}
     for precision, parts in (("fp32", {"model.onnx", "model.onnx.data"}), ("int8", {"model.onnx"})):
@@ -176,7 +176,7 @@ def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatc
 
 
 def test_requirements_of_the_handler_agree_with_the_lock() -> None:
-    """An archive runs on the versions that it was checked with on this machine."""
+    """The requirements of an archive have the locked versions, with which it was tested."""
     packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
     locked = {(package["name"], package["version"]) for package in packages}
     assert {tuple(line.split("==")) for line in REQUIREMENTS} <= locked

@@ -1,4 +1,4 @@
-"""The Python handler of ONNX archives: answers as transformers gives them, from onnxruntime and tokenizers alone."""
+"""The Python handler of ONNX archives: transformers' answers with onnxruntime and tokenizers alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIR = {"text": "The train leaves.", "text_pair": "기차가 떠난다."}
 
 
 def request_of(body: Any, properties: dict[str, str]) -> Input:
-    """A call as the server hands it over."""
+    """Return a call as the server passes it to the handler."""
     inputs = Input()
     inputs.properties = {"Content-Type": "application/json", **properties}
     if body is not None:
@@ -54,7 +54,7 @@ def served(folder: Path, task: str, **options: str) -> Callable[[Any], tuple[int
 
 
 def test_classification_is_that_of_transformers(folders: dict[str, Path]) -> None:
-    """Texts of all lengths and pairs, each as the pipeline answers it, to what int8 is off."""
+    """Texts and pairs of all lengths get the pipeline's answers within the tolerance of int8."""
     call = served(folders["deberta"], "text-classification")
     own = pipeline("text-classification", model=str(HUB / "lmi-cohost/tiny-mdeberta-nli"))
     status, answer = call({"inputs": [*TEXTS, PAIR]})
@@ -68,7 +68,7 @@ def test_classification_is_that_of_transformers(folders: dict[str, Path]) -> Non
 
 
 def test_zero_shot_is_that_of_transformers(folders: dict[str, Path]) -> None:
-    """Labels of the caller's, ranked as the pipeline ranks them, to rounding in fp32."""
+    """Zero-shot labels are ranked as by the pipeline, up to rounding in fp32."""
     call = served(folders["bert"], "zero-shot-classification")
     own = pipeline("zero-shot-classification", model=str(HUB / "lmi-cohost/tiny-minilm-nli"))
     parameters = {"candidate_labels": ["travel", "요리", "politics"], "multi_label": True}
@@ -79,7 +79,7 @@ def test_zero_shot_is_that_of_transformers(folders: dict[str, Path]) -> None:
 
 
 def test_features_have_the_stock_shape_or_are_pooled(folders: dict[str, Path]) -> None:
-    """A vector a token as the stock handler answers, or one a text; batches of unlike lengths change nothing."""
+    """Features are one vector per token as by the stock handler, or one per text, whatever the batch."""
     tokens = served(folders["embed"], "feature-extraction")
     _, answer = tokens({"inputs": TEXTS})
     assert [len(text) for text in answer] == [1, 1, 1]
@@ -97,7 +97,7 @@ def test_a_gpu_that_is_not_used_is_named_in_the_log(
     warned: bool,  # noqa: FBT001
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The model runs on the CPU of a GPU machine; the first call would otherwise not show it."""
+    """On a GPU machine the log says that the model runs on the CPU."""
     served(folders["embed"], "feature-extraction", pooling="mean", device_id=device_id)({"inputs": "x"})
     assert ("the GPU that the server gave this worker is not used" in caplog.text) is warned
 
@@ -112,14 +112,14 @@ def test_a_gpu_that_is_not_used_is_named_in_the_log(
     ],
 )
 def test_wrong_calls_get_a_status_and_a_reason(folders: dict[str, Path], body: Any, status: int, fault: str) -> None:
-    """A caller's mistake is a 400 that names the field, as with the batching handler."""
+    """A wrong call gets 400 with the field, as with the batching handler."""
     found, answer = served(folders["deberta"], "text-classification")(body)
     assert found == status
     assert fault in answer["error"]
 
 
 def test_archive_runs_without_the_project_torch_and_transformers(folders: dict[str, Path]) -> None:
-    """The handler is imported from the archive's own files; cpu-full has nothing but the requirements."""
+    """The handler runs from the archive's files with only the requirements of the archive."""
     program = f"""
 import asyncio, sys, types
 sys.path.insert(0, {str(folders["deberta"])!r})

@@ -1,4 +1,4 @@
-"""The serving part for each model, and the changes that make an archive out of date."""
+"""The settings of serving.properties for each model, and the changes that make an archive outdated."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MOODS = ["good", "bad"]
     ],
 )
 def test_what_is_called_with_pairs_or_labels_gets_the_handler(task: str, labels: list[str], serving: str) -> None:
-    """DJL's translators read single texts; NLI models are called with pairs."""
+    """A model for pairs or labels gets the handler, because DJL's translators read single texts."""
     catalog = make_catalog(models={"m": {"model_id": "org/name", "task": task}}, design={})
     assert recipe_for("m", catalog).serving(labels) == serving
 
 
 def test_the_catalog_has_the_last_word() -> None:
-    """A model's own setting goes before the design's."""
+    """A setting of the model overrides the design's."""
     design = {"serving": "handler", "precision": "fp32", "overrides": {"embed": {"serving": "translator"}}}
     catalog = make_catalog(design=design)
     assert recipe_for("embed", catalog).serving([]) == "translator"
@@ -47,13 +47,13 @@ def test_the_catalog_has_the_last_word() -> None:
 
 
 def test_a_translator_for_zero_shot_is_refused() -> None:
-    """Its body is another one, so no caller of ours would be understood."""
+    """DJL's translator for zero-shot is rejected, because its request body differs from the handler's."""
     with refused("translator-unfit", "designs.cpu-onnx.overrides.bert.serving", kind=OnnxError):
         recipe_for("bert", make_catalog(design={"serving": "translator"}))
 
 
 def test_archive_of_the_catalog_as_it_is_is_found(exports: dict[str, Exported]) -> None:
-    """The checksum comes from the note beside it."""
+    """The archive of the present catalog is found by the checksum in its note."""
     folder = exports["embed"].file.parent
     found = find_archive(folder, recipe_for("embed", make_catalog()))
     assert (found.name, found.sha256, found.file) == ("embed", exports["embed"].sha256, folder / "embed.tar.gz")
@@ -71,7 +71,7 @@ def test_archive_of_the_catalog_as_it_is_is_found(exports: dict[str, Exported]) 
 def test_archive_of_other_settings_is_refused(
     exports: dict[str, Exported], models: dict[str, Any], design: dict[str, Any], key: str
 ) -> None:
-    """A changed catalog never deploys what was exported before the change."""
+    """An archive that was exported before a change of the catalog is rejected."""
     recipe = recipe_for("embed", make_catalog(models=models, design=design))
     with refused("export-outdated", str(exports["embed"].file), kind=OnnxError) as caught:
         find_archive(exports["embed"].file.parent, recipe)
@@ -79,7 +79,7 @@ def test_archive_of_other_settings_is_refused(
 
 
 def test_missing_changed_and_foreign_files_are_told(exports: dict[str, Exported], tmp_path: Path) -> None:
-    """Nothing is deployed whose checksum is not that of the note."""
+    """A deploy rejects an ONNX archive whose checksum differs from the note of its export."""
     recipe = recipe_for("embed", make_catalog(design=DESIGN))
     with refused("export-missing", str(tmp_path / "embed.json"), kind=OnnxError):
         find_archive(tmp_path, recipe)
@@ -100,7 +100,7 @@ def test_missing_changed_and_foreign_files_are_told(exports: dict[str, Exported]
 
 @pytest.mark.parametrize("value", ["cls", None])
 def test_note_with_a_setting_of_another_version_is_refused(tmp_path: Path, value: str | None) -> None:
-    """A note may have what this version does not know; the export is then of other settings, by that setting."""
+    """A note with a setting that this version does not know is rejected by that setting."""
     recipe = recipe_for("embed", make_catalog())
     known = recipe.as_data("translator")
     note = {"recipe": {**known, "pooling": value}, "serving": "translator", "sha256": "0"}
@@ -114,7 +114,7 @@ def test_note_with_a_setting_of_another_version_is_refused(tmp_path: Path, value
     "note", [[], ["recipe", "serving", "sha256"], "text", {"recipe": [], "serving": "translator", "sha256": "0"}]
 )
 def test_note_of_another_form_is_told(tmp_path: Path, note: object) -> None:
-    """JSON of another form is refused like a note without recipe or checksum."""
+    """A note without recipe or checksum is rejected."""
     (tmp_path / "embed.json").write_text(json.dumps(note))
     with refused("export-note-invalid", str(tmp_path / "embed.json"), kind=OnnxError):
         find_archive(tmp_path, recipe_for("embed", make_catalog()))

@@ -58,7 +58,7 @@ def clients(front: LocalAws) -> Clients:
 
 @pytest.fixture(scope="module")
 def endpoint(clients: Clients) -> None:
-    """Endpoint `e` of components with component `c`, and endpoint `m` with variant `v`."""
+    """Return the names of the endpoint's config and model, and its status."""
     role = serving_role(clients.get("iam"), "execution")
     s3, sagemaker = clients.get("s3"), clients.get("sagemaker")
     s3.create_bucket(Bucket="models")
@@ -94,5 +94,5 @@ def component(clients: Clients, endpoint: None) -> Callable[[], Any]:  # noqa: A
 
 @pytest.fixture
 def wait() -> Callable[..., None]:
-    """Waits until a condition holds."""
+    """Wait until a condition holds."""
     return wait_for

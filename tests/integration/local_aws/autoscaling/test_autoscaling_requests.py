@@ -44,7 +44,7 @@ def tracking(metric: str = "SageMakerInferenceComponentInvocationsPerCopy") -> d
 def test_a_target_is_described_and_its_bounds_hold(
     scaling: Any, component: Callable[[], Any], wait: Callable[..., None]
 ) -> None:
-    """New bounds change the copies at once and what is left out stays; the activity tells why."""
+    """New bounds of a target change the copies at once; the activity has the reason."""
     arn = scaling.register_scalable_target(**COMPONENT, MinCapacity=2, Tags={"a": "b"})["ScalableTargetARN"]
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
     assert (target["MinCapacity"], target["MaxCapacity"], target["ScalableTargetARN"]) == (2, 4, arn)
@@ -64,7 +64,7 @@ def test_a_target_is_described_and_its_bounds_hold(
 
 
 def test_instances_of_a_variant_can_be_scaled(scaling: Any, clients: Clients, wait: Callable[..., None]) -> None:
-    """By UpdateEndpointWeightsAndCapacities."""
+    """Application Auto Scaling changes the instances of a variant by UpdateEndpointWeightsAndCapacities."""
     variant = {**VARIANT, "ResourceId": "endpoint/m/variant/v"}
     scaling.register_scalable_target(**variant, MinCapacity=2, MaxCapacity=2)
 
@@ -80,7 +80,7 @@ def test_instances_of_a_variant_can_be_scaled(scaling: Any, clients: Clients, wa
 def test_a_scaled_variant_keeps_its_instance_type_and_ends_with_its_endpoint(
     scaling: Any, clients: Clients, wait: Callable[..., None]
 ) -> None:
-    """An update to another type is refused until the variant is deregistered; deleting the endpoint does that."""
+    """Another instance type is rejected while the variant is registered, which ends with the endpoint."""
     sagemaker = clients.get("sagemaker")
     plain = {"VariantName": "v", "InitialInstanceCount": 1, "ModelName": "model"}
     for kind in ("ml.g5.xlarge", "ml.g5.2xlarge"):
@@ -105,7 +105,7 @@ def test_a_scaled_variant_keeps_its_instance_type_and_ends_with_its_endpoint(
 
 
 def test_a_tracking_policy_has_two_alarms_that_live_and_die_with_it(scaling: Any, clients: Clients) -> None:
-    """Named as the service names them; put anew they are made anew, and the policy keeps its ARN."""
+    """A tracking policy creates and deletes two alarms with the service's names."""
     first = scaling.put_scaling_policy(**COMPONENT, **tracking())
     second = scaling.put_scaling_policy(**COMPONENT, **tracking())
     assert first["PolicyARN"] == second["PolicyARN"]
@@ -125,7 +125,7 @@ def test_a_tracking_policy_has_two_alarms_that_live_and_die_with_it(scaling: Any
 
 
 def test_descriptions_are_filtered_and_paged(scaling: Any) -> None:
-    """By name, resource and page."""
+    """Descriptions of scaling resources can be filtered by name and resource, and come in pages."""
     for name in ("a", "b", "c"):
         scaling.put_scaling_policy(
             **COMPONENT, PolicyName=name, PolicyType="StepScaling", StepScalingPolicyConfiguration=STEP
@@ -141,7 +141,7 @@ def test_descriptions_are_filtered_and_paged(scaling: Any) -> None:
 
 
 def test_scheduled_actions_are_kept_changed_and_deleted(scaling: Any) -> None:
-    """An update leaves what it does not name; the time zone counts."""
+    """Scheduled actions are stored with time zone, changed in place, and deleted."""
     action = {**COMPONENT, "ScheduledActionName": "night"}
     bounds = {"MinCapacity": 0, "MaxCapacity": 1}
     scaling.put_scheduled_action(
@@ -171,7 +171,7 @@ def test_scheduled_actions_are_kept_changed_and_deleted(scaling: Any) -> None:
     ],
 )
 def test_wrong_registrations_are_refused(scaling: Any, request_of: dict[str, Any], match: str) -> None:
-    """Each with the reason."""
+    """A wrong registration of a scalable target is rejected with the reason."""
     with pytest.raises(scaling.exceptions.ValidationException, match=match):
         scaling.register_scalable_target(**{**COMPONENT, **request_of})
 
@@ -193,14 +193,14 @@ def test_wrong_registrations_are_refused(scaling: Any, request_of: dict[str, Any
     ],
 )
 def test_wrong_policies_are_refused(scaling: Any, policy: dict[str, Any], match: str) -> None:
-    """Each with the reason, and nothing is kept."""
+    """A wrong scaling policy is rejected with the reason, and is not stored."""
     with pytest.raises(ClientError, match=match):
         scaling.put_scaling_policy(**COMPONENT, **policy)
     assert scaling.describe_scaling_policies(ServiceNamespace="sagemaker")["ScalingPolicies"] == []
 
 
 def test_what_is_not_registered_has_neither_policies_nor_an_end(scaling: Any) -> None:
-    """ObjectNotFoundException names the resource."""
+    """Policies and deregistration of an unknown target raise ObjectNotFoundException."""
     scaling.deregister_scalable_target(**COMPONENT)
     for call in (
         lambda: scaling.deregister_scalable_target(**COMPONENT),
@@ -213,7 +213,7 @@ def test_what_is_not_registered_has_neither_policies_nor_an_end(scaling: Any) ->
 
 @pytest.mark.parametrize("schedule", ["every day", "cron(0 8 * *)", "rate(0 minutes)"])
 def test_wrong_schedules_are_refused(scaling: Any, schedule: str) -> None:
-    """Before anything is kept."""
+    """A wrong scheduled action is rejected before it is stored."""
     with pytest.raises(scaling.exceptions.ValidationException, match="Schedule"):
         scaling.put_scheduled_action(
             **COMPONENT, ScheduledActionName="s", Schedule=schedule, ScalableTargetAction={"MinCapacity": 1}

@@ -1,4 +1,4 @@
-"""The CloudFormation types of scaling, on the services that act them out."""
+"""CloudFormation's resource types of scaling with the emulated services."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NIGHT = {
 
 
 def template(*, maximum: int = 2, policy: str = "wake", threshold: str = "1", actions: list[Any] | None = None) -> str:
-    """A target, a step policy by the target's id, a tracking policy by its three names, and an alarm without a name."""
+    """Return a template with a target, a step policy, a tracking policy and an alarm without a name."""
     step = {
         "AdjustmentType": "ChangeInCapacity",
         "StepAdjustments": [{"MetricIntervalLowerBound": "0", "ScalingAdjustment": "1"}],
@@ -91,7 +91,7 @@ class Stack:
         self._wait = wait
 
     def bring(self, verb: str, body: str) -> dict[str, str]:
-        """Create or update it; its outputs."""
+        """Create or update the stack, and return its outputs."""
         getattr(self._client, f"{verb}_stack")(StackName="s", TemplateBody=body)
         self._wait(lambda: not self.status.endswith("IN_PROGRESS"))
         (stack,) = self._client.describe_stacks(StackName="s")["Stacks"]
@@ -99,16 +99,16 @@ class Stack:
 
     @property
     def status(self) -> str:
-        """Its status."""
+        """Return the status of the stack."""
         return str(self._client.list_stacks()["StackSummaries"][0]["StackStatus"])
 
     def reasons(self) -> str:
-        """Why resources failed."""
+        """Return the reasons of the events of failed resources."""
         events = self._client.describe_stack_events(StackName="s")["StackEvents"]
         return " ".join(str(event.get("ResourceStatusReason")) for event in events)
 
     def delete(self) -> None:
-        """Delete it, if it is there."""
+        """Delete the stack if it exists."""
         self._client.delete_stack(StackName="s")
         self._wait(lambda: not self.status.endswith("IN_PROGRESS"))
         assert self.status == "DELETE_COMPLETE"
@@ -116,14 +116,14 @@ class Stack:
 
 @pytest.fixture
 def stack(clients: Clients, wait: Callable[..., None], endpoint: None) -> Iterator[Stack]:  # noqa: ARG001 - what is scaled
-    """A stack on component `c`, which is there already; none is left after the test."""
+    """Return a stack on the existing component `c`, and delete it after the test."""
     whole = Stack(clients, wait)
     yield whole
     whole.delete()
 
 
 def test_a_stack_s_life(stack: Stack, clients: Clients) -> None:
-    """Created, changed in place, replaced where the type says so, and gone without a trace."""
+    """The resources of scaling are created, updated in place, replaced where the type requires it, and deleted."""
     scaling, cloudwatch = clients.get("application-autoscaling"), clients.get("cloudwatch")
 
     def policies() -> dict[str, Any]:
@@ -160,7 +160,7 @@ def test_a_stack_s_life(stack: Stack, clients: Clients) -> None:
 
 
 def test_what_is_there_already_is_not_taken_over(stack: Stack, clients: Clients) -> None:
-    """A target that somebody registered fails the stack, which leaves it alone when it rolls back."""
+    """An existing target fails the stack, whose rollback does not delete it."""
     scaling = clients.get("application-autoscaling")
     scaling.register_scalable_target(**COMPONENT, MinCapacity=1, MaxCapacity=1)
     stack.bring("create", template())

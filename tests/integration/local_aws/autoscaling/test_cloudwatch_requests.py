@@ -1,4 +1,4 @@
-"""CloudWatch at the front door: what is put is evaluated, whatever form it is sent in."""
+"""CloudWatch at the front door: values of any form are evaluated by alarms."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def put_alarm(clients: Clients, name: str, **more: Any) -> None:
 def test_values_put_by_others_set_alarms_off(
     clients: Clients, datum: dict[str, Any], wait: Callable[..., None]
 ) -> None:
-    """Single values, lists with counts, statistic sets, of either resolution; told by a topic."""
+    """Single values, lists and statistic sets of either resolution set off an alarm, which a topic reports."""
     name = "-".join(datum)
     topic, queue = clients.get("sns").create_topic(Name=name)["TopicArn"], clients.get("sqs")
     url = queue.create_queue(QueueName=name)["QueueUrl"]
@@ -69,7 +69,7 @@ def test_values_put_by_others_set_alarms_off(
 
 
 def test_large_requests_are_packed_and_still_read(clients: Clients, wait: Callable[..., None]) -> None:
-    """Botocore compresses what is longer than 10 KiB."""
+    """A request over 10 KiB, which botocore compresses, is read."""
     put_alarm(clients, "packed")
     data = [
         {"MetricName": "packed", "Value": 2.0, "Dimensions": [{"Name": "n", "Value": f"{i:0200}"}]} for i in range(99)
@@ -79,7 +79,7 @@ def test_large_requests_are_packed_and_still_read(clients: Clients, wait: Callab
 
 
 def test_the_query_protocol_is_read_too(front: LocalAws, clients: Clients, wait: Callable[..., None]) -> None:
-    """Older SDKs send a form, with the time in words."""
+    """Requests in the query protocol of older SDKs are read."""
     put_alarm(clients, "form", Dimensions=[{"Name": "d", "Value": "1"}])
     form = {
         "Action": "PutMetricData",
@@ -99,13 +99,13 @@ def test_the_query_protocol_is_read_too(front: LocalAws, clients: Clients, wait:
 
 
 def test_composite_alarms_are_refused(clients: Clients) -> None:
-    """Nothing would evaluate them, so nothing pretends to take them."""
+    """Composite alarms are rejected, because the emulator does not evaluate them."""
     with pytest.raises(ClientError, match="PutCompositeAlarm: not part of this emulation"):
         clients.get("cloudwatch").put_composite_alarm(AlarmName="c", AlarmRule="ALARM(a)")
 
 
 def test_a_refused_request_leaves_no_value(clients: Clients, wait: Callable[..., None]) -> None:
-    """What moto does not take does not reach an alarm."""
+    """The values of a PutMetricData request that moto rejects do not reach an alarm."""
     put_alarm(clients, "refused")
     with pytest.raises(ClientError):
         clients.get("cloudwatch").put_metric_data(

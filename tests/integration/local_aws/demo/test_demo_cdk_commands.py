@@ -1,4 +1,4 @@
-"""Commands of cdk: the environment and arguments that they get, and the message of one that fails."""
+"""Commands of cdk: their environment and arguments, and the error of a failed one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def fake_cdk(project: Path, script: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project folder in which a test decides what `cdk` is."""
+    """Return a project folder with a fake cdk."""
     monkeypatch.setattr(cdk_module, "PROJECT", tmp_path)
     return tmp_path
 
 
 def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
-    """The reason of a failed deploy is in the message, the whole log in a file."""
+    """The error of a failed cdk command has its last lines and the path of the log."""
     fake_cdk(project, "echo first; echo the reason >&2; exit 3")
 
     with refused("cdk-command-failed", kind=LocalError) as caught:
@@ -43,7 +43,7 @@ def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
 
 
 def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A profile in the user's shell never leads a demo to a real account."""
+    """A profile in the shell does not lead the demo to a real account."""
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "999999999999")
@@ -60,7 +60,7 @@ def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_catalog_and_output_folder_reach_the_app(project: Path) -> None:
-    """The catalog that is asked for is the one that is deployed, and nothing is written into the checkout."""
+    """The app gets the requested catalog, and writes no file into the checkout."""
     fake_cdk(project, 'echo "$@"')
 
     text = Cdk(environment={}, out=project / "out").diff(project / "c.yaml")

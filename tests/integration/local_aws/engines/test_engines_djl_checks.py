@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def test_all_is_checked_before_anything_starts(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Program, Java, and a Python with what both handlers import: only the last one is run."""
+    """Program, Java, and Python with both handlers' imports are checked before the start."""
     programs.install("djl-serving", {})
     programs.install("java", {})
     python = programs.install("mypython", {"-c": {}})
@@ -39,7 +39,7 @@ def test_all_is_checked_before_anything_starts(
 
 
 def test_the_batched_handler_needs_no_peft(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """A catalog without the stock handler is not asked for what that alone imports."""
+    """A catalog without the stock handler is not checked for imports of the stock handler."""
     programs.install("djl-serving", {})
     programs.install("java", {})
     python = programs.install("python", {"-c": {}})
@@ -51,7 +51,7 @@ def test_the_batched_handler_needs_no_peft(programs: Programs, make_setup: Calla
 
 
 def test_a_python_is_asked_by_importing(tmp_path: Path) -> None:
-    """The very question, put to a real Python: each module that cannot be imported is named, and nothing else."""
+    """The check imports each module in the given Python, and names exactly those that fail."""
     (tmp_path / "broken.py").write_text("raise RuntimeError('half\\ninstalled')\n")
     command = [sys.executable, "-c", TRY_IMPORTS, "json", "broken", "no_such_module"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -76,7 +76,7 @@ def test_what_is_missing_is_told_in_one_line(
     code: str,
     about: str,
 ) -> None:
-    """Each check names what is missing and where it comes from."""
+    """Each check of a DJL Serving names the missing program or module, and its source."""
     for name in present:
         programs.install(name, {})
     bare = programs.install("bare", {"-c": {"out": "PIL (No module named 'PIL')\npeft (x)\n"}})

@@ -1,4 +1,4 @@
-"""The docker engine's checks and its end, which run docker and nvidia-smi."""
+"""The checks and the end of the docker engine, which run docker and nvidia-smi."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSPECT = ["image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE]
 
 
 def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callable[..., Setup], tmp_path: Path) -> None:
-    """Name, memory, port on the loopback alone, mode, models and cache; nothing of GPUs, tokens or hubs."""
+    """Without a GPU the docker command has name, memory, local port, mode, models and cache only."""
     programs.install("docker", DOCKER)
     start = DockerEngine().start(make_setup())
     assert start.command == [
@@ -43,7 +43,7 @@ def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callabl
 def test_the_whole_command_with_everything(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """GPUs where nvidia-smi answers, the catalog's environment, the token by name alone, weights of this machine."""
+    """The docker command has GPUs, the catalog's variables, the token by name, and local weights."""
     programs.install("nvidia-smi", {"--query-gpu=index,name,memory.used,memory.total": {"out": "0, A10G, 5, 23028\n"}})
     monkeypatch.setenv("HF_TOKEN", "secret")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
@@ -63,7 +63,7 @@ def test_the_whole_command_with_everything(
 
 
 def test_all_is_checked_before_anything_starts(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """Daemon, name, image, labels: four questions, no change."""
+    """Daemon, name, image and labels are checked before the start, without a change."""
     programs.install("docker", DOCKER)
     DockerEngine().check(make_setup())
     assert programs.arguments("docker") == [
@@ -75,7 +75,7 @@ def test_all_is_checked_before_anything_starts(programs: Programs, make_setup: C
 
 
 def test_an_absent_image_is_pulled(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """One pull, and the labels are read from what came."""
+    """A missing image is pulled once, and the labels are read from the pulled image."""
     pulled = {"image inspect": {"out": LABELS}}
     answers = {
         **DOCKER,
@@ -112,7 +112,7 @@ def test_an_absent_image_is_pulled(programs: Programs, make_setup: Callable[...,
 def test_what_is_missing_is_told_in_one_line(
     programs: Programs, make_setup: Callable[..., Setup], answers: dict[str, Any], code: str, field: str, about: str
 ) -> None:
-    """Each check names what is wrong and the way out, with docker's own words where it gave any."""
+    """Each check of Docker names the fault and the fix, with Docker's own message if there is one."""
     programs.install("docker", DOCKER | answers)
     with refused(code, field, kind=EngineError) as caught:
         DockerEngine().check(make_setup())
@@ -122,7 +122,7 @@ def test_what_is_missing_is_told_in_one_line(
 
 
 def test_the_end_removes_the_container(programs: Programs) -> None:
-    """Also one that outlived the command that started it."""
+    """The container is removed at the end, even if it outlived the command that started it."""
     programs.install("docker", DOCKER)
     DockerEngine().stop()
     assert programs.arguments("docker") == [["rm", "--force", "encoder-lmi-local"]]

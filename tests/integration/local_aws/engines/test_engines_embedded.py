@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_the_embedded_engine_loads_the_offline_catalog_and_reports(tmp_path: Path) -> None:
-    """Every model healthy with its one worker, each worker's memory under its model's name, nothing left behind."""
+    """The report lists each model with one healthy worker and its memory, and no process is left afterwards."""
     command = [sys.executable, "-m", "cohost", "local", "run", "--engine", "embedded", "--port", "0", "--check"]
     result = subprocess.run(
         [*command, "--json", "--state", str(tmp_path)],
@@ -41,7 +41,7 @@ def test_the_embedded_engine_loads_the_offline_catalog_and_reports(tmp_path: Pat
 
 
 def test_the_line_that_it_prints_calls_the_embedded_container(tmp_path: Path) -> None:
-    """The token of this start opens the port that the user chose, and nothing else does."""
+    """The printed command with the token calls the container on the user's port."""
     command = [sys.executable, "-m", "cohost", "local", "run", "--engine", "embedded", "--port", "0"]
     with subprocess.Popen(
         [*command, "--state", str(tmp_path)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

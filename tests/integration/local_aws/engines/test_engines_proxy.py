@@ -1,4 +1,4 @@
-"""The proxy in front of a real server: who gets through, and that requests and answers pass as they are."""
+"""The proxy in front of a real server: accepted callers, and unchanged requests and answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADERS = {TOKEN_HEADER: TOKEN}
 
 
 class Behind:
-    """A server of one thread that keeps each request as it came and writes `answer` as it is.
+    """A server with one thread that stores each request and writes `answer` unchanged.
 
     What stands after `later` in the answer is written once `more` is set.
     """
@@ -41,7 +41,7 @@ class Behind:
         self._thread.start()
 
     def close(self) -> None:
-        """End it; a caller that it waits for gets the rest."""
+        """Stop the server; a waiting caller gets the rest of the answer."""
         self.more.set()
         # Wakes the thread that waits for a caller.
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -73,7 +73,7 @@ def _whole_request(connection: socket.socket) -> bytes:
 
 @pytest.fixture(params=["tcp", "unix"])
 def behind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Behind, str]]:
-    """The server behind on a port or on a Unix socket, and its address as engines name it."""
+    """Start the server behind the proxy on a port or a Unix socket, and return its address."""
     if request.param == "tcp":
         listener = socket.create_server(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -95,7 +95,7 @@ def port() -> int:
 
 
 def test_a_request_passes_as_it_is(behind: tuple[Behind, str], port: int) -> None:
-    """Method, path with its escapes, query, the caller's fields and body; neither the token nor a field of ours."""
+    """Method, escaped path, query, the caller's header fields and body pass unchanged; the token does not pass."""
     server, address = behind
     with guarded_proxy(port, TOKEN, address), httpx.Client(trust_env=False) as client:
         url = f"http://127.0.0.1:{port}/models/a%2Fb/invoke?q=1&q=%20"
@@ -125,7 +125,7 @@ def test_a_request_passes_as_it_is(behind: tuple[Behind, str], port: int) -> Non
 def test_nothing_of_a_stranger_or_a_page_reaches_the_server(
     behind: tuple[Behind, str], port: int, headers: dict[str, str]
 ) -> None:
-    """403 in the server's own JSON; the server has not even seen a connection."""
+    """A caller without the token, or a web page, gets 403, and the server gets no connection."""
     server, address = behind
     with guarded_proxy(port, TOKEN, address):
         answer = httpx.post(f"http://127.0.0.1:{port}/models?url=/x", headers=headers, trust_env=False)
@@ -134,7 +134,7 @@ def test_nothing_of_a_stranger_or_a_page_reaches_the_server(
 
 
 def test_an_answer_passes_while_it_comes(behind: tuple[Behind, str], port: int) -> None:
-    """A stream's first part is with the caller before the server has written the second."""
+    """Each part of a stream is passed on before the next is written."""
     server, address = behind
     server.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nfirst\r\n"
     server.later = b"4\r\nlast\r\n0\r\n\r\n"
@@ -149,7 +149,7 @@ def test_an_answer_passes_while_it_comes(behind: tuple[Behind, str], port: int) 
 
 
 def test_faults_pass_with_their_own_words(behind: tuple[Behind, str], port: int) -> None:
-    """Status, reason and JSON of the server, which callers are told apart by."""
+    """The server's errors pass with status, reason and JSON."""
     server, address = behind
     body = json.dumps({"code": 507, "type": "WlmOutOfMemoryException"}).encode()
     server.answer = b"HTTP/1.1 507 No room at all\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -159,7 +159,7 @@ def test_faults_pass_with_their_own_words(behind: tuple[Behind, str], port: int)
 
 
 def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path, port: int) -> None:
-    """502, also for several at once, and the proxy goes on."""
+    """The proxy answers 502 if the server cannot be reached, also to several callers, and continues."""
     with guarded_proxy(port, TOKEN, f"unix:{tmp_path}/none"):
 
         async def three() -> list[httpx.Response]:
@@ -171,7 +171,7 @@ def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path, port: int) -
 
 
 def test_the_port_is_free_again_afterwards(behind: tuple[Behind, str], port: int) -> None:
-    """Also where a caller's connection is still open; a port that is taken is told before anything starts."""
+    """The proxy frees its port even if a connection is open; a used port is reported before the start."""
     _, address = behind
     with httpx.Client(trust_env=False) as client:
         for _ in range(2):

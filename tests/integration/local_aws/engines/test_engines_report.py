@@ -39,7 +39,7 @@ TOP = """PID    RSS   COMMAND
 
 
 def test_gpus_and_their_processes(programs: Programs) -> None:
-    """Two GPUs; a process that holds memory on both counts once, and one that nvidia-smi cannot tell not at all."""
+    """The report counts a process on two GPUs once, and leaves out processes that nvidia-smi does not list."""
     answers = {
         GPUS: {"out": "0, NVIDIA A10G, 4406, 23028\n1, NVIDIA A10G, 0, 23028\n"},
         APPS: {"out": "95, 2578\n96, 900\n95, 22\n[N/A], [N/A]\n97, [N/A]\n\n"},
@@ -55,7 +55,7 @@ def test_gpus_and_their_processes(programs: Programs) -> None:
 
 @pytest.mark.parametrize("answers", [None, {"--query": {"code": 9, "err": "NVIDIA-SMI has failed\n"}}])
 def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str, Any] | None) -> None:
-    """No program, or one without a driver: unknown is not zero."""
+    """Without nvidia-smi or a driver the GPU memory is unknown, and not zero."""
     if answers is not None:
         programs.install("nvidia-smi", answers)
     assert gpus() == []
@@ -63,7 +63,7 @@ def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str,
 
 
 def test_processes_of_a_container(programs: Programs) -> None:
-    """By `docker top`, with the host's process ids; a worker's model is the folder it was started with."""
+    """The processes of a container come from `docker top`; a worker's model is the folder of its command line."""
     programs.install("docker", {"top encoder-lmi-local": {"out": TOP}})
     assert processes_of_container("encoder-lmi-local", {95: 2578}) == [
         Process(pid=71, role="server (java)", resident_mb=213, gpu_mb=0),
@@ -74,7 +74,7 @@ def test_processes_of_a_container(programs: Programs) -> None:
 
 
 def test_processes_of_this_machine() -> None:
-    """A process with its children; what has ended is no process."""
+    """The processes of a server are the process and its children, without ended ones."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = {process.pid: process for process in processes_below(os.getpid(), {child.pid: "minilm"}, None)}
         assert found[child.pid].role == "worker of minilm"
@@ -92,7 +92,7 @@ class FakeServer(HTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """A server that answers one request."""
 
     def do_GET(self) -> None:
         """Answer by the path as sent."""
@@ -109,12 +109,12 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Write no log."""
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[dict[str, tuple[int, str]]], str]]:
-    """A server with these answers, and its address."""
+    """Start a server with these answers, and return its address."""
     started = []
 
     def start(answers: dict[str, tuple[int, str]]) -> str:
@@ -138,7 +138,7 @@ def _model(status: str) -> tuple[int, str]:
 
 
 def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
-    """Workers that run, requests that wait, and what is not ready makes the report one that does not fit."""
+    """The report lists models of all pages with workers and queue, and fails if one is not ready."""
     assert programs.calls == []
     answers = {
         "/models?limit=100": (200, '{"nextPageToken":"1","models":[{"modelName":"a","status":"READY"}]}'),
@@ -159,7 +159,7 @@ def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[
 def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str], tmp_path: Path
 ) -> None:
-    """SageMaker names models in its containers by sums that nobody knows; its log says what did not load, and why."""
+    """The report has the catalog's names of models, and the reason from the log for each that did not load."""
     assert programs.calls == []
     counters = f'cohost_worker_resident_bytes{{Model="0a1b",pid="{os.getpid()}"}} 5\n'
     answers = {
@@ -192,7 +192,7 @@ STOPPED = '{"code": 400, "type": "TranslateException", "message": "Backend Pytho
 def test_model_whose_process_has_ended_is_named(
     serve: Callable[[dict[str, tuple[int, str]]], str], answer: tuple[int, str], faults: int
 ) -> None:
-    """The server calls it READY for ever; only a call shows it. A model that refuses the text is there to do so."""
+    """The report calls each ready model, because only a call shows that its process has ended."""
     answers = {
         "/models?limit=100": (200, '{"models":[{"modelName":"a b","status":"READY"}]}'),
         "/models/a b": _model("READY"),
@@ -219,7 +219,7 @@ def test_model_whose_process_has_ended_is_named(
 def test_a_models_number_format_is_the_one_that_its_load_chose(
     serve: Callable[[dict[str, tuple[int, str]]], str], answer: tuple[int, str], dtype: str | None
 ) -> None:
-    """With "auto" only the load knows it; the batching handler answers it among its counters, others do not."""
+    """With dtype "auto" the report reads the chosen format from the counters of the batching handler."""
     answers = {
         "/models?limit=100": (200, '{"models":[{"modelName":"a","status":"READY"}]}'),
         "/models/a": _model("READY"),
@@ -230,7 +230,7 @@ def test_a_models_number_format_is_the_one_that_its_load_chose(
 
 
 def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
-    """It has a fault of its own already."""
+    """The report does not call a model that is not ready, because the model has a fault already."""
     answers = {
         "/models?limit=100": (200, '{"models":[{"modelName":"a","status":"FAILED"}]}'),
         "/models/a": _model("FAILED"),
@@ -243,7 +243,7 @@ def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[
 def test_more_than_the_instance_has_is_a_fault(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]
 ) -> None:
-    """Both memories are held against the instance type of the catalog."""
+    """Memory of host or GPU above that of the catalog's instance type is a fault."""
     programs.install("docker", {"top c": {"out": "PID RSS COMMAND\n5 20971520 java\n"}})
     programs.install("nvidia-smi", {GPUS: {"out": "0, H200, 1, 143771\n"}, APPS: {"out": "5, 30000\n"}})
     url = serve({"/models?limit=100": (200, '{"models":[]}')})
@@ -255,7 +255,7 @@ def test_more_than_the_instance_has_is_a_fault(
 
 
 def test_a_server_that_does_not_answer_is_told_as_one(programs: Programs) -> None:
-    """One line with its name and address."""
+    """The error of a server that does not answer is one line with its name and address."""
     assert programs.calls == []
     with refused("engine-not-answering", "server x", kind=EngineError):
         report_on(Server(name="x", url="http://127.0.0.1:9", token="t", pid=1))

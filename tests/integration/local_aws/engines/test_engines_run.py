@@ -1,4 +1,4 @@
-"""`python -m local_aws.engines` from its start to its end, with a docker and a djl-serving that are fakes."""
+"""`python -m local_aws.engines` from start to end, with fakes of docker and djl-serving."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _error(result: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 def _free_port() -> str:
-    """A port that no other process is given by chance before the server has it: the system's own begin at 32768."""
+    """Return a port below the system's own range, so that no other process gets it by chance."""
     for port in range(20_000 + os.getpid() % 10_000, 32_768):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return str(port)
@@ -72,7 +72,7 @@ def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_docker_serves_the_catalog_and_is_gone_afterwards(programs: Programs, tmp_path: Path) -> None:
-    """Checks, one run, every model registered from where it is mounted, the report, the container removed."""
+    """The docker engine runs one container, registers every mounted model, reports, and removes the container."""
     programs.install("docker", _docker([]))
     port = _free_port()
     arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", port)
@@ -97,7 +97,7 @@ def test_docker_serves_the_catalog_and_is_gone_afterwards(programs: Programs, tm
 
 
 def test_a_model_that_is_refused_makes_the_check_fail(programs: Programs, tmp_path: Path) -> None:
-    """507 is told with its model; the others are loaded all the same; exit code 1."""
+    """--check ends with exit code 1 if a model gets 507, and loads the other models anyway."""
     programs.install("docker", _docker(["mdeberta"]))
     arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
     result = _run("run", *arguments, "--check")
@@ -109,7 +109,7 @@ def test_a_model_that_is_refused_makes_the_check_fail(programs: Programs, tmp_pa
 def test_djl_serves_the_catalog(
     programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
 ) -> None:
-    """From --djl-home, with the environment that makes it multi-model, and weights where they lie."""
+    """`--djl-home` starts a DJL Serving in multi-model mode that reads weights from their folder."""
     program = programs.install("djl-serving", {"--config-file": {"serve": []}})
     (tmp_path / "djl" / "bin").mkdir(parents=True)
     (tmp_path / "djl" / "bin" / "djl-serving").symlink_to(program)
@@ -137,7 +137,7 @@ def test_djl_serves_the_catalog(
 def test_the_line_that_it_prints_calls_a_real_server(
     programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
 ) -> None:
-    """The token in the printed line opens the port, and nothing else does; Ctrl-C leaves nothing of the server's."""
+    """The printed command with the token calls the server, and Ctrl-C ends all of its processes."""
     programs.install("djl-serving", {"--config-file": {"serve": []}})
     programs.install("java", {})
     monkeypatch.setenv("PYTHON_EXECUTABLE", str(programs.install("python", {"-c": {}})))
@@ -162,7 +162,7 @@ def test_the_line_that_it_prints_calls_a_real_server(
 
 
 def test_a_real_server_that_anybody_could_reach_is_warned_of(programs: Programs, tmp_path: Path) -> None:
-    """Docker publishes a port that asks for no token; one sentence on standard error names it."""
+    """The docker engine warns that its port requires no token."""
     programs.install("docker", _docker([]))
     arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
     result = _run("run", *arguments, "--check", "--json")
@@ -174,7 +174,7 @@ def test_a_real_server_that_anybody_could_reach_is_warned_of(programs: Programs,
 
 
 def test_it_serves_until_ctrl_c_and_reports_meanwhile(programs: Programs, tmp_path: Path) -> None:
-    """`report` finds it by the state folder; Ctrl-C ends the engine, removes the container and exits with 130."""
+    """`report` finds the engine by the state folder; Ctrl-C removes the container and exits with 130."""
     programs.install("docker", _docker([]))
     arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
     with subprocess.Popen(
@@ -205,7 +205,7 @@ def test_it_serves_until_ctrl_c_and_reports_meanwhile(programs: Programs, tmp_pa
 
 
 def test_an_engine_that_ends_at_once_is_told_with_its_last_words(programs: Programs, tmp_path: Path) -> None:
-    """The last line of its output, and where the rest is."""
+    """The error of an engine that ends at once has the last line and the path of its output."""
     programs.install("docker", {**_docker([]), "run": {"code": 125, "err": "could not select device driver\n"}})
     arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", "0")
     result = _run("run", *arguments, "--json")
@@ -214,7 +214,7 @@ def test_an_engine_that_ends_at_once_is_told_with_its_last_words(programs: Progr
 
 
 def test_a_port_in_use_is_told_before_anything_starts(programs: Programs, tmp_path: Path) -> None:
-    """With the way out."""
+    """A used port is an error with a fix before a server starts."""
     programs.install("docker", _docker([]))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Replays both sets of recordings of the real server and sums up; run by `make conformance`.
+"""The replay of both sets of recordings of the real server, with sums; `make conformance` runs it.
 
 The lines before the sums name every step that is not equal, with its reason. The exit code is not 0 when an answer is
 neither as recorded nor as pinned, or when there are more deliberate differences than the goals allow.
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 class Summary:
-    """Prints, after everything else, what the tests have counted, and keeps which goals are missed."""
+    """Prints the tests' counts after all other output, and stores the missed goals."""
 
     def __init__(self) -> None:
         self.breaches: list[str] = []

@@ -1,4 +1,4 @@
-"""The differences of an answer from the recorded one: status, reason, headers, JSON text, numbers to a tolerance."""
+"""Differences between an answer and the recorded one: status, reason, headers, JSON text, numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def differences(exchange: Exchange, answer: Answer, ignored_keys: frozenset[str]
 
 
 def off_pin(instead: Instead, status: int | None, body: str) -> list[str]:
-    """List how what happened differs from what is pinned in place of what was recorded, one text per difference."""
+    """List the differences from the answer that is pinned instead of the recorded one."""
     found = [] if status == instead.status else [f"status {status}, pinned {instead.status}"]
     expected = ".*".join(re.escape(part) for part in instead.body.split("..."))
     if re.fullmatch(expected, body, re.DOTALL) is None:
@@ -70,7 +70,7 @@ def _body_differences(expected: str, given: str, ignored_keys: frozenset[str]) -
 
 
 def _prefix_differences(expected: str, given: str, size: int) -> list[str]:
-    """For a body that the recording holds cut off: the numbers up to the cut, and the size to one in a hundred."""
+    """Compare a body that the recording has cut off: the numbers up to the cut, and the size to one percent."""
     recorded_numbers = [float(match[0]) for match in _NUMBER.finditer(expected)][:-1]
     numbers = [float(match[0]) for match in _NUMBER.finditer(given)][: len(recorded_numbers)]
     if len(numbers) < len(recorded_numbers) or abs(len(given) - size) > size / 100:
@@ -110,11 +110,11 @@ def _equal(expected: Any, given: Any, path: str) -> bool:
 
 
 def _shape(text: str, ignored_keys: frozenset[str]) -> list[str]:
-    """The text without its numbers and times; its lines unordered where the order is a hash map's."""
+    """Return the text without numbers and times, and with sorted lines where the order is random."""
     lines = _NUMBER.sub("0", text).replace('"PENDING"', '"Unhealthy"').split("\n")
     return sorted(line.rstrip(",") for line in lines) if "order" in ignored_keys else lines
 
 
 def _blurred(text: str) -> str:
-    """Text of several answers: header names have no case, and the real server forgets the id of a second request."""
+    """Return the text of several answers in lower case and without request ids, which the real server may leave out."""
     return re.sub(r"x-request-id: \S+\r\n", "", text.lower())

@@ -1,4 +1,4 @@
-"""Replays recorded sequences of kills, hangs, unloads and waits against containers of their own.
+"""Replays of recorded kills, hangs, unloads and waits with containers of their own.
 
 A sequence is replayed on a clock of its own: the container's waits and the models' sleeps run `Sequence.speed` times
 faster than recorded (COHOST_LMI_SPEED), and the replay waits as much less, but for waits under `LEAST_S`, in which
@@ -49,7 +49,7 @@ _GAVE_UP, _CLOSED = "no answer within the client's patience", "the connection wa
 
 
 class Replay:
-    """One replay of a sequence.
+    """One replay of a recorded sequence.
 
     `found` are the differences by step, no texts where a step is as recorded; `pins` those from what is said in
     `deliberate` to happen instead. `slower` times slower than the sequence's own clock it is, short waits included, for
@@ -101,7 +101,7 @@ class Replay:
         return self.found, self.pins
 
     def _items(self) -> Iterator[int | list[list[int]]]:
-        """The steps in order; those of a poll as one list of rounds."""
+        """Return the steps in order, with the rounds of each poll as one list."""
         rounds: dict[str, list[int]] = {}
         for index, step in self._sequence.steps.items():
             if match := _POLL.match(step.get("name", "")):
@@ -127,7 +127,7 @@ class Replay:
     # Actions
 
     async def start_server(self, index: int, step: dict[str, Any]) -> None:
-        """Start a container and hold whether it answers against the recording."""
+        """Start a container, and compare its first answer with the recording."""
         self._store = self._fixture.store(self._sequence, step["store_folders"])
         needs_torch = any("d_stock" in json.dumps(each) for each in self._sequence.steps.values())
         environment = {
@@ -188,7 +188,7 @@ class Replay:
         await asyncio.sleep(self._shortened(step["seconds"]))
 
     async def wait_until(self, index: int, step: dict[str, Any]) -> None:  # noqa: ARG002 - as every action
-        """Wait until so many seconds after the mark."""
+        """Wait until this number of seconds after the mark."""
         await self._wait_until(step["since_s"])
 
     async def join(self, index: int, step: dict[str, Any]) -> None:  # noqa: ARG002 - as every action
@@ -196,7 +196,7 @@ class Replay:
         await asyncio.gather(*self._groups.get(step["group"], ()))
 
     async def burst(self, index: int, step: dict[str, Any]) -> None:
-        """Send a request many times at once and compare how many answers of each status there are."""
+        """Send a request many times at once, and compare the number of answers per status."""
         exchange = self._filled(index, {**step, "name": "burst", "response": {"status": 0}})
         answers = await asyncio.gather(*(self._ask(exchange, _PATIENCE_S) for _ in range(step["count"])))
         statuses = dict(Counter(str(answer.status) for answer in answers))
@@ -204,7 +204,7 @@ class Replay:
         self._note(index, None if statuses == recorded else f"statuses {statuses}, recorded {recorded}")
 
     async def server_exit(self, index: int, step: dict[str, Any]) -> None:
-        """Compare whether the server ends, and with what code; a signal N counts as 128 + N, as a shell tells it."""
+        """Compare the exit code of the server, if it ended; a signal N counts as 128 + N."""
         recorded, waited = step["result"]["exit_code"], step["result"]["seconds_waited"]
         limit_s = self._shortened(waited) if recorded is None else _ENDING_S
         for _ in range(math.ceil(limit_s / _PAUSE_S)):
@@ -216,7 +216,7 @@ class Replay:
         self._note(index, None if equal else f"exit code {code}, recorded {recorded}")
 
     async def count_workers(self, index: int, step: dict[str, Any]) -> None:
-        """Compare the number of worker processes of each folder, and which of them are those counted before."""
+        """Compare the number of worker processes per folder, and their identity with earlier counts."""
         result = step["result"]
         if "processes" in result:  # the server is gone
             self._note(index, await self._survivors(set(result["processes"])))
@@ -282,7 +282,7 @@ class Replay:
         return max(LEAST_S, float(step["elapsed_s"]) / self._speed)
 
     def _alternatives(self, index: int) -> Iterator[Exchange]:
-        """Other answers that a step may have as well, since a moment decides which one it is.
+        """Return other answers that a step may have, because a moment decides between them.
 
         Of requests that were sent at once and differ in a number only, the answer of each; of one request that is sent
         again and again while nothing else happens, the answer of another within a moment.
@@ -310,7 +310,7 @@ class Replay:
         return bool(waits) and len(same) + len(waits) == len(steps) and all(s["request"] == request for s in same)
 
     async def _poll(self, rounds: list[list[int]]) -> None:
-        """Ask again and again until the last recorded round is answered; how often each one before is a matter of time.
+        """Repeat a request until the last recorded round is answered; the number of earlier rounds may differ.
 
         The rounds that were recorded must come in their order, and no other.
         """
@@ -352,13 +352,13 @@ class Replay:
         return [steps[i]["response"]["body"] for i in one] == [steps[i]["response"]["body"] for i in other]
 
     def _round(self, indices: list[int], answers: list[Answer]) -> dict[int, list[str]]:
-        """List what differs when the answers are held against one recorded round; nothing where all are equal."""
+        """List the differences of the answers from one recorded round."""
         pairs = zip(indices, answers, strict=True)
         found = {i: differences(self._filled(i, self._sequence.steps[i]), answer) for i, answer in pairs}
         return {index: texts for index, texts in found.items() if texts}
 
     def _filled(self, index: int, step: dict[str, Any]) -> Exchange:
-        """The step as an exchange with its placeholders filled in, and what the container asks of callers."""
+        """Return the step as an exchange with filled placeholders and the token of the container."""
         filled = json.loads(self._fixture.fill(json.dumps(step), self._store))
         headers = filled["request"]["headers"]
         # Recorded as text; on the wire they are UTF-8.
@@ -390,7 +390,7 @@ class Replay:
         return running
 
     async def _survivors(self, recorded: set[str]) -> str | None:
-        """Compare which of the processes that were counted before outlive the server; all of them end at some time."""
+        """Compare the processes that outlive the server; all of them end later."""
         living: set[str] = set()
         for _ in range(math.ceil(_ENDING_S / _PAUSE_S)):
             living = {label for label, pid in self._labels.pids.items() if lives(pid)}
@@ -400,7 +400,7 @@ class Replay:
         return None if living == recorded else f"{sorted(living)} outlive the server, recorded {sorted(recorded)}"
 
     def _settles_into(self, index: int) -> dict[str, list[str]] | None:
-        """The next count, where this one was taken while processes were starting and dying; None where it was not."""
+        """Return the next count if this one was taken while processes started and ended, else None."""
         steps = self._sequence.steps
         since_s = steps[index].get("since_s")
         if since_s is None or since_s > _SETTLING_S:

@@ -1,4 +1,4 @@
-"""Replays recorded exchanges of the real DJL Serving 0.36.0 against a container, and says how the answers differ.
+"""Replays of recorded exchanges of the real DJL Serving 0.36.0 with a container, and their differences.
 
 The recordings lie in tests/data/djl_vectors; `Fixture` lays out the files that they name ({MODEL_DIR} and so on).
 """
@@ -73,13 +73,13 @@ class Exchange:
 
     @property
     def group(self) -> str:
-        """Exchanges of one group were sent at the same time: their names differ in a number at the end only."""
+        """Return the name without the number at its end, which simultaneous exchanges share."""
         match = re.fullmatch(r"(.*(?:concurrent|batched|double prefix|one bad|request).*?) \d+", self.name)
         return match[1] if match else f"{self.index} alone"
 
     @property
     def order(self) -> int:
-        """The place of the request within its group: the place in the batch that the answer tells, else its number."""
+        """Return the place of a request in its group: the place in the batch, or its number."""
         place = re.match(r'\{\s*"i":(\d+),\s*"n":[2-9]', self.response.get("body") or "")
         if "query string" in self.name and not self.response["body"]:
             return _LAST  # a batch of requests with query parameters has too few answers: the last request's is lost
@@ -88,7 +88,7 @@ class Exchange:
         return self.index if "double prefix" in self.name else int(digits[1]) if digits else 0
 
     def with_headers(self, headers: Mapping[str, str]) -> Exchange:
-        """The exchange with header fields added to its request, or to each of those that it holds as raw text.
+        """Return the exchange with header fields added to each of its requests.
 
         Raw requests name a host of this machine then, as the container's own callers do; some were recorded without.
         """
@@ -135,14 +135,14 @@ class Fixture:
         self._pack()
 
     def fill(self, text: str, store: Path | None = None) -> str:
-        """A recorded text with its placeholders filled in; `store` is what {MODEL_STORE} stands for."""
+        """Return a recorded text with filled placeholders; `store` replaces {MODEL_STORE}."""
         places = {"MODEL_DIR": self.models, "TAR_DIR": self.archives, "WEIGHTS_DIR": self.weights}
         for name, folder in places.items():
             text = text.replace(f"{{{name}}}", str(folder))
         return text.replace("{MODEL_STORE}", str(store or self.stores))
 
     def store(self, name: str, models: dict[str, str]) -> Path:
-        """A model store: folder name ("." is the store itself) → which recorded model it holds.
+        """Create a model store: folder name ("." is the store itself) → the recorded model in it.
 
         A model may be followed by "@weights", which it then serves instead of its own.
         """
@@ -206,12 +206,12 @@ async def replay(port: int, group: list[Exchange]) -> dict[int, Answer]:
 
 
 def groups(exchanges: list[Exchange]) -> list[list[Exchange]]:
-    """The exchanges in order, those sent at the same time together."""
+    """Return the exchanges in order, with simultaneous ones in one group."""
     return [list(group) for _, group in itertools.groupby(exchanges, key=lambda exchange: exchange.group)]
 
 
 async def _refused(port: int) -> Answer:
-    """Return the recorder's note of a server that listens no more; wait for that, as a busy machine takes its time."""
+    """Return the recorder's note of a server that no longer listens, after waiting for this state."""
     for _ in range(600):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -223,7 +223,7 @@ async def _refused(port: int) -> Answer:
 
 
 async def send(port: int, payload: bytes, limit_s: float = 60) -> Answer:
-    """Send a request as bytes on a connection of its own and return its answer.
+    """Send a request as bytes on its own connection, and return the answer.
 
     Raises:
         TimeoutError: there was none within `limit_s` seconds.

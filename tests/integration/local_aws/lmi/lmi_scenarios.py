@@ -1,4 +1,4 @@
-"""The needs of each recording of the real server to be replayed, and every answer that is not equal, with its reason.
+"""The requirements for replaying each recording, and every answer that differs, with its reason.
 
 An answer that differs on purpose is pinned: `Instead` holds what is answered in its place, and anything else fails.
 docs/emulation.md holds the same reasons for readers; a test keeps the two equal.
@@ -16,17 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RACE = (
-    "called a moment after it was refused, a model is not ready or not there; recorded are both, here it is not ready"
+    "right after a failed load, a call to the model gets 503 (not ready) or 404 (not found); both were recorded, and "
+    "the emulation always answers 503"
 )
-CLEAR = "weights that are not found are named; the real server names the command or says that the handler failed"
-OUTLIVED = "asynchronous workers outlive the server by a second or two; here all end with it"
-OLD = "transformers 4.57.6 answers this otherwise than 5.9.0, which is installed (see 02v_tf590)"
-NO_WEIGHTS = "the weights with one label were not kept"
+CLEAR = (
+    "the emulation's error names the weights that were not found; the real server's error names a command or says that "
+    "the handler failed"
+)
+OUTLIVED = (
+    "asynchronous workers of the real server end a second or two after the server; in the emulation all workers end "
+    "with the server"
+)
+OLD = (
+    "the recording was made with transformers 4.57.6, which gives another answer than the installed 5.9.0 (see "
+    "02v_tf590)"
+)
+NO_WEIGHTS = "the weights of the model with one label were not kept"
 
 LEFT_OUT_FILES = {
-    "15_startup_failing_model.json": "holds no exchange; see test_a_failing_model_of_the_store_ends_the_container",
-    "17_startup_mixed_store.json": "holds no exchange; see test_a_plain_file_makes_the_store_the_model",
-    "21_handler_properties.json": "holds no exchange; see test_a_handler_sees_the_recorded_properties",
+    "15_startup_failing_model.json": "has no request; see test_a_failing_model_of_the_store_ends_the_container",
+    "17_startup_mixed_store.json": "has no request; see test_a_plain_file_makes_the_store_the_model",
+    "21_handler_properties.json": "has no request; see test_a_handler_sees_the_recorded_properties",
 }
 
 
@@ -35,7 +45,7 @@ Lane = Literal["idle", "busy", "stores"]
 
 @dataclass(frozen=True)
 class Instead:
-    """An answer that is given on purpose in place of the recorded one.
+    """An answer that the emulator gives on purpose instead of the recorded one.
 
     `status` and `body` are those of the answer; of a step that is no request, `status` is None and `body` the
     difference. "..." in a body stands for any text.
@@ -74,7 +84,7 @@ class Scenario:
 
 
 def _before_loads(file: str) -> dict[int, tuple[str, ...]]:
-    """In recordings of load variants each model was deleted before the next one."""
+    """Delete the previous model, as the recordings of load variants did before each load."""
     vectors = json.loads((VECTORS / file).read_text())["vectors"]
     return {i: ("*",) for i, vector in enumerate(vectors) if vector["name"].startswith(("load", "final ping"))}
 
@@ -164,7 +174,7 @@ LIFECYCLE_LEFT_OUT: dict[str, dict[int, str]] = {}
 
 
 def not_equal(kind: Literal["deliberate", "left_out"]) -> Iterator[tuple[str, str, list[int]]]:
-    """(recording, reason, indices) of every step that differs on purpose, or that is not compared, of both sets."""
+    """Return (recording, reason, indices) of every step that differs on purpose or is not compared."""
     plain = {file: getattr(scenario, kind) for file, scenario in SCENARIOS.items()}
     others = LIFECYCLE_DELIBERATE if kind == "deliberate" else LIFECYCLE_LEFT_OUT
     for file, entries in (plain | others).items():
@@ -174,7 +184,7 @@ def not_equal(kind: Literal["deliberate", "left_out"]) -> Iterator[tuple[str, st
 
 
 def table(kind: Literal["deliberate", "left_out"]) -> list[str]:
-    """The rows of `not_equal` as docs/emulation.md has them: recording without its ending, steps, reason."""
+    """Return the rows of `not_equal` for docs/emulation.md: recording, steps, reason."""
     return [
         f"| {file.removesuffix('.json')} | {', '.join(map(str, indices))} | {reason} |"
         for file, reason, indices in not_equal(kind)

@@ -1,4 +1,4 @@
-"""The recorded sequences of dying, hanging and unloaded workers, the files that they name, and who is who in them.
+"""The recorded sequences of dying, hanging and unloaded workers, with their files and processes.
 
 They lie in tests/data/djl_lifecycle, the schema of their steps in 00_index.json there.
 """
@@ -25,7 +25,7 @@ LONGEST_S = 20.0  # the clock of a sequence is chosen so that it takes about thi
 
 @dataclass(frozen=True)
 class Sequence:
-    """The steps of a sequence by their index in the recording, which begin with the start of a server."""
+    """The steps of a sequence by their index in the recording, from the start of a server on."""
 
     file: str
     title: str
@@ -33,31 +33,31 @@ class Sequence:
 
     @property
     def number(self) -> str:
-        """A short name: that of the recording, and its first step there."""
+        """Return a short name: the number of the recording and of its first step."""
         return f"{self.file[:2]}-{min(self.steps)}"
 
     @property
     def takes_s(self) -> float:
-        """Seconds that it took when it was recorded."""
+        """Return the recorded duration in seconds."""
         return float(max(step.get("at_s") or 0 for step in self.steps.values()))
 
     @property
     def speed(self) -> float:
-        """The factor by which it is replayed faster than recorded."""
+        """Return the factor by which the replay is faster than the recording."""
         return max(1.0, self.takes_s / LONGEST_S)
 
     def of(self, entries: Mapping[str, Mapping[int, Instead]]) -> dict[int, Instead]:
-        """Those of the entries by recording and step that are about this sequence."""
+        """Return the entries by recording and step that are about this sequence."""
         return {index: entry for index, entry in entries.get(self.file, {}).items() if index in self.steps}
 
     @property
     def exchanges(self) -> list[int]:
-        """The indices of its HTTP exchanges."""
+        """Return the indices of the HTTP exchanges."""
         return [index for index, step in self.steps.items() if "action" not in step]
 
 
 def sequences(file: str) -> list[Sequence]:
-    """The sequences of a recording in their order."""
+    """Return the sequences of a recording in order."""
     steps: dict[str, dict[int, dict[str, Any]]] = {}
     for index, step in enumerate(json.loads((LIFECYCLE / file).read_text())["vectors"]):
         steps.setdefault(step["sequence"], {})[index] = step
@@ -77,13 +77,13 @@ class LifecycleFixture:
             file.write_text(self.fill(file.read_text(), root))
 
     def fill(self, text: str, store: Path) -> str:
-        """A recorded text with its placeholders filled in."""
+        """Return a recorded text with filled placeholders."""
         for name, folder in (("MODEL_DIR", self.models), ("WEIGHTS_DIR", self.weights), ("MODEL_STORE", store)):
             text = text.replace(f"{{{name}}}", str(folder))
         return text
 
     def store(self, sequence: Sequence, folders: list[str]) -> Path:
-        """A model store whose folders hold the synchronous echo model each."""
+        """Create a model store whose folders each have the synchronous echo model."""
         store = self.root / "stores" / sequence.number
         shutil.rmtree(store, ignore_errors=True)
         store.mkdir(parents=True)
@@ -94,12 +94,12 @@ class LifecycleFixture:
 
 @dataclass
 class Labels:
-    """The process behind each label of a recording (P1, P2 and so on), learnt from the counts of a sequence."""
+    """The process for each label of a recording (P1, P2 and so on), learnt from the counts of a sequence."""
 
     pids: dict[str, int] = field(default_factory=dict)
 
     def compare(self, recorded: Mapping[str, list[str]], running: Mapping[str, list[int]]) -> str | None:
-        """Hold the processes of each folder against the recorded labels; a text when they differ.
+        """Compare the processes of each folder with the recorded labels, and return the difference as text.
 
         A label that is new stands for the processes that no label stood for before.
         """
@@ -120,12 +120,12 @@ class Labels:
 
 
 def as_told(code: int) -> int:
-    """An exit code as a shell tells it: signal N is 128 + N."""
+    """Return an exit code as a shell shows it: signal N is 128 + N."""
     return 128 - code if code < 0 else code
 
 
 def lives(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended and that nobody has asked for is gone too."""
+    """Return True if a process runs; an ended process whose parent has not waited for it does not run."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

@@ -1,4 +1,4 @@
-"""One container for all tests of a file that do not end it, with handlers to load into it."""
+"""One container for all tests of a file, with handlers to load into it; the tests must not end it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Served:
         return self._runner.run(work)
 
     def load(self, name: str, lines: str, handler: str | None = None) -> httpx.Response:
-        """Loads a model of these properties and, where given, this model.py."""
+        """Load a model with these properties and, if given, this model.py."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         (folder / "serving.properties").write_text(f"engine=Python\noption.rolling_batch=disable\n{lines}")
@@ -74,7 +74,7 @@ class Served:
         return answer
 
     async def invoke(self, name: str, body: Any) -> httpx.Response:
-        """One call."""
+        """Make one call."""
         return await self.client.post(f"/models/{name}/invoke", json=body)
 
     def load_usual_models(self) -> None:
@@ -85,7 +85,7 @@ class Served:
         assert self.load("nli", f"option.model_id=lmi-cohost/tiny-minilm-nli\n{one}").status_code == 200
 
     def stop(self) -> None:
-        """Ends both."""
+        """Stop container and client."""
         self.run(self.client.aclose())
         self.run(self.container.stop())
 

@@ -1,4 +1,4 @@
-"""Sums over a set of recordings: what is equal, what differs on purpose, and what had to be replayed again.
+"""Sums over a set of recordings: equal answers, deliberate differences, and repeated replays.
 
 `make conformance` prints them and holds the goals; the tests fill them in. `make test` replays a few recordings only.
 """
@@ -26,7 +26,7 @@ Outcome = dict[int, list[str]]
 
 @dataclass
 class Tally:
-    """The sums of one set. `most` is the share of its answers that may differ on purpose; `again` names replays."""
+    """The sums of one set. `most` is the allowed share of deliberate differences; `again` names repeated replays."""
 
     most: float
     equal: int = 0
@@ -45,7 +45,7 @@ class Tally:
     def add(
         self, name: str, found: Outcome, deliberate: Mapping[int, Instead], statuses: Mapping[int, int | None]
     ) -> None:
-        """Count one recording or sequence; `statuses` are those recorded, of its answers only."""
+        """Count one recording or sequence; `statuses` are the recorded ones of its answers."""
         for index in found:
             if index not in statuses:
                 self.other_steps += 1
@@ -87,13 +87,13 @@ def cases(recordings: Iterable[T], few: Container[T], name: Callable[[T], str]) 
 
 
 def selected(request: pytest.FixtureRequest, parameter: str) -> list[Any]:
-    """Give the values of a parameter for which tests of the file run, so that no other recording is replayed."""
+    """Return the values of a parameter that the selected tests of the file have."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     return [call.params[parameter] for call in calls if call is not None and parameter in call.params]
 
 
 def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcome:
-    """List what differs and is not said to, and what is said to differ and does not, or otherwise than it is pinned."""
+    """List unexpected differences, and expected ones that are missing or not as pinned."""
     listed = set(deliberate)
     wrong = {index: texts for index, texts in found.items() if texts and index not in listed}
     for index in listed & found.keys():
@@ -105,12 +105,12 @@ def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcom
 
 
 def named(name: str, wrong: Outcome | Exception) -> str:
-    """A recording or sequence with the steps for which it has to be replayed, or what kept it from being replayed."""
+    """Return a recording with the steps that have to be replayed, or the error of its replay."""
     return f"{name} for {type(wrong).__name__ if isinstance(wrong, Exception) else sorted(wrong)}"
 
 
 def too_many_kinds(tallies: Sequence[Tally]) -> list[str]:
-    """Tell whether there are more kinds of deliberate difference over all sets than allowed."""
+    """Return True if all sets have more kinds of deliberate difference than allowed."""
     kinds = {reason for tally in tallies for reason in (*tally.deliberate, *tally.deliberate_steps)}
     return [f"{len(kinds)} kinds of deliberate difference; allowed: {MOST_KINDS}"] if len(kinds) > MOST_KINDS else []
 
@@ -120,5 +120,5 @@ def _kinds(reasons: Counter[str]) -> str:
 
 
 def _is_kinder(here: int | None, recorded: int | None) -> bool:
-    """Tell whether an answer says that all is well where the real server refused, or did not answer at all."""
+    """Return True if an answer is a success although the real server rejected the request or did not answer."""
     return here is not None and here < _FIRST_ERROR and (recorded is None or recorded >= _FIRST_ERROR)

@@ -1,4 +1,4 @@
-"""The embedded container's port lets in whoever holds the token of its start, and no web page."""
+"""The embedded container accepts only callers with the token of its start, and no web page."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def handle(inputs):
 
 
 def _ask(served: Served, method: str, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-    """A request with these headers and no others of ours."""
+    """Send a request with only these headers."""
     url = f"{served.container.url}{path}"
     return httpx.request(method, url, headers=dict(headers or {}), timeout=60, trust_env=False)
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_no_route_answers_without_the_token(served: Served, method: str, path: str) -> None:
-    """403 in the server's own JSON, on unknown routes and for unknown methods as well; nothing is told or done."""
+    """Each route and method answers 403 without the token, in the server's JSON, and has no effect."""
     answer = _ask(served, method, path)
     assert answer.status_code == 403
     assert (answer.json()["code"], answer.json()["type"]) == (403, "AccessDeniedException")
@@ -78,14 +78,14 @@ def test_no_route_answers_without_the_token(served: Served, method: str, path: s
 )
 @pytest.mark.parametrize("path", ["/ping", "/models"])
 def test_a_web_page_is_refused_even_with_the_token(served: Served, path: str, headers: dict[str, str]) -> None:
-    """A browser's word on a page counts before the token, so a token that leaked is of no use to a page."""
+    """A request of a web page is rejected even with the token, so a leaked token is of no use to a page."""
     answer = _ask(served, "GET", path, {**served.container.headers, **headers})
     assert (answer.status_code, answer.json()["type"]) == (403, "AccessDeniedException")
     assert answer.json()["message"].startswith(next(iter(headers)))
 
 
 def test_a_refused_load_runs_nothing(served: Served) -> None:
-    """The request by which a page had a model.py run: refused, no model registered, the file was not run."""
+    """A rejected load request registers no model and runs no file."""
     folder = served.folder / "written"
     folder.mkdir()
     (folder / "serving.properties").write_text("engine=Python\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
@@ -100,7 +100,7 @@ def test_a_refused_load_runs_nothing(served: Served) -> None:
 
 
 def test_no_handler_learns_the_token(served: Served) -> None:
-    """Neither by a request's properties nor by its environment, where the server itself found it."""
+    """A handler finds the server's token neither in a request's properties nor in its environment."""
     assert served.load("tells", "cpu.minWorkers=1\ncpu.maxWorkers=1\n", TELLS).status_code == 200
     told = served.run(served.invoke("tells", {}))
     assert told.json()["properties"]["requestId"]
@@ -110,7 +110,7 @@ def test_no_handler_learns_the_token(served: Served) -> None:
 
 
 def test_the_user_finds_a_containers_address_by_its_process(served: Served) -> None:
-    """Its file is the user's alone; a process that is no container has no address."""
+    """Only the user can read a container's address file; a process that is no container has no address."""
     assert address_of(served.container.pid) == (served.container.url, served.container.token)
     arguments = psutil.Process(served.container.pid).cmdline()
     assert served.container.token not in arguments
@@ -121,7 +121,7 @@ def test_the_user_finds_a_containers_address_by_its_process(served: Served) -> N
 
 @pytest.mark.parametrize("given", ["of the starter", None])
 def test_a_container_started_by_hand_has_a_token_too(tmp_path: Path, given: str | None) -> None:
-    """The starter's, or one of its own that it tells where its address stands."""
+    """A container has the token of its starter, or an own one beside its address."""
     ready = tmp_path / "ready.json"
     environment = {key: value for key, value in os.environ.items() if key != TOKEN_VARIABLE}
     environment |= {TOKEN_VARIABLE: given} if given else {}
@@ -138,7 +138,7 @@ def test_a_container_started_by_hand_has_a_token_too(tmp_path: Path, given: str 
 
 
 def test_without_a_file_the_token_is_told_on_standard_error(tmp_path: Path) -> None:
-    """A header to copy, for whoever starts the server by hand."""
+    """A server without an address file prints the header with its token on stderr."""
     command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(tmp_path / "none")]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

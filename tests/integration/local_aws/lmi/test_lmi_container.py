@@ -1,9 +1,10 @@
-"""A running container: real weights, real workers, and what happens when processes die."""
+"""A running container with real weights and workers, and the deaths of its processes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,19 @@ async def handle(inputs):
     body = json.dumps({"pid": os.getpid(), "parent": os.getppid(), "place": place})
     return Output().add(Output.binary_encode({"data": body, "last": True}))
 """
+STARTS_A_PROCESS = """
+import subprocess, sys
+from djl_python import Output
+
+CODE = "import time; held = bytearray(b'x' * 900 * 2**20); print('held', flush=True); time.sleep(600)"
+CHILD = subprocess.Popen([sys.executable, "-c", CODE], start_new_session=True, stdout=subprocess.PIPE)
+CHILD.stdout.readline()
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    return Output().add_as_json({"child": CHILD.pid})
+"""
 STARTS_A_CONTAINER = """
 import asyncio, pathlib, sys
 from local_aws.lmi.container import Container
@@ -72,7 +86,7 @@ asyncio.run(main())
 
 
 def _gone(pid: int) -> bool:
-    """Return True if a process has ended; one that waits to be reaped has."""
+    """Return True if a process has ended, even if its parent has not waited for it."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -80,7 +94,7 @@ def _gone(pid: int) -> bool:
 
 
 def test_embeddings_equal_transformers_own(served: Served) -> None:
-    """all-MiniLM-L6-v2 as feature-extraction answers what transformers' own pipeline answers, to 1e-4."""
+    """all-MiniLM-L6-v2 as feature-extraction answers as transformers' pipeline, to 1e-4."""
     from transformers import pipeline  # takes seconds
 
     option = f"option.model_id={MINILM}\noption.task=feature-extraction\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
@@ -97,7 +111,7 @@ def test_embeddings_equal_transformers_own(served: Served) -> None:
 
 
 def test_concurrent_answers_are_not_mixed_up(served: Served) -> None:
-    """400 requests over 32 connections to two workers: each answer is its own request's."""
+    """Each of 400 requests over 32 connections to two workers gets its own answer."""
 
     async def one(number: int) -> bool:
         return bool((await served.invoke("echo", {"n": number})).json()["echo"] == {"n": number})
@@ -115,7 +129,7 @@ def test_concurrent_answers_are_not_mixed_up(served: Served) -> None:
 
 
 def test_a_handler_sees_the_recorded_properties(served: Served) -> None:
-    """As recorded (21_handler_properties): headers by their usual names, and what the engine adds."""
+    """A handler gets the recorded properties: header fields by their usual names, and the engine's additions."""
     properties = served.run(served.invoke("echo", {})).json()["properties"]
     assert properties["Content-Type"] == "application/json"
     assert (properties["handler"], properties["device_id"], properties["cluster_size"]) == ("handle", "-1", "1")
@@ -124,7 +138,7 @@ def test_a_handler_sees_the_recorded_properties(served: Served) -> None:
 
 
 def test_batches_are_counted_at_a_path_of_our_own(served: Served) -> None:
-    """Eight requests at once to a model that batches: counters tell requests, batches and waits; unloading forgets."""
+    """The emulator's counters have requests, batches and waits of a model, and lose them at its unloading."""
     # A batch is full before it is due, on a slow machine too.
     lines = "cpu.minWorkers=1\ncpu.maxWorkers=1\nbatch_size=4\nmax_batch_delay=10000\n"
     assert served.load("batched", lines, BATCH_ECHO).status_code == 200
@@ -148,7 +162,7 @@ def test_batches_are_counted_at_a_path_of_our_own(served: Served) -> None:
 
 
 def test_a_worker_killed_in_a_request_fails_its_model_alone(served: Served, tmp_path: Path) -> None:
-    """Recorded (25): its request is 503 and its model FAILED until it is loaded again; others lose no call."""
+    """A worker killed in a request gives 503 and a FAILED model, and other models lose no call (recorded: 25)."""
     assert served.load("doomed", ONE_WORKER, ECHO).status_code == 200
     mark = tmp_path / "mark"
 
@@ -176,7 +190,7 @@ def test_a_worker_killed_in_a_request_fails_its_model_alone(served: Served, tmp_
 
 
 def test_a_worker_killed_between_requests_is_missed_by_its_callers_alone(served: Served) -> None:
-    """Recorded (24): 400 for ever, while /ping is 200 and the model's state READY."""
+    """A worker killed while idle gives 400 for ever, while /ping is 200 and the state READY (recorded: 24)."""
     assert served.load("silent", ONE_WORKER, ECHO).status_code == 200
     pid = served.run(served.invoke("silent", {})).json()["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -191,7 +205,7 @@ def test_a_worker_killed_between_requests_is_missed_by_its_callers_alone(served:
 
 
 def test_after_a_killed_fork_server_models_can_be_loaded_again(served: Served) -> None:
-    """All workers die with the process that they come from; once another has taken its place, loads work again."""
+    """After the fork server is killed all workers end, and loads work again with the next fork server."""
     container = psutil.Process(served.container.pid)
     (zygote,) = container.children()
     zygote.kill()
@@ -205,7 +219,7 @@ def test_after_a_killed_fork_server_models_can_be_loaded_again(served: Served) -
 
 @pytest.mark.parametrize(("fault", "status"), [("die", 400), ("lose_device", 424)])
 def test_a_fault_can_be_put_into_a_worker(served: Served, fault: str, status: int) -> None:
-    """After "die" an idle model has no process; after "lose_device" every forward pass raises what torch would."""
+    """The fault "die" ends the process of an idle model, and "lose_device" makes every forward pass raise."""
     option = "option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"
     assert served.load("victim", option + ONE_WORKER).status_code == 200
     wanted = {"model": "victim", "fault": fault}
@@ -220,7 +234,7 @@ def test_a_fault_can_be_put_into_a_worker(served: Served, fault: str, status: in
 
 
 def test_a_pass_that_hangs_lasts_until_predict_timeout(served: Served) -> None:
-    """After "hang" a synchronous model's next request is over its time, which fails the model (recorded: 26)."""
+    """The fault "hang" makes the next request of a synchronous model exceed predict_timeout (recorded: 26)."""
     option = "option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"
     assert served.load("hanging", f"{option}option.predict_timeout=2\n{ONE_WORKER}").status_code == 200
     served.run(served.client.put("/_cohost/worker-faults", json={"model": "hanging", "fault": "hang"}))
@@ -234,14 +248,14 @@ def test_a_pass_that_hangs_lasts_until_predict_timeout(served: Served) -> None:
     [({"model": "nli", "fault": "x"}, 400), ({"fault": "die"}, 400), ({"model": "nobody", "fault": "die"}, 404)],
 )
 def test_a_fault_that_cannot_be_put_in_says_why(served: Served, wanted: dict[str, str], status: int) -> None:
-    """Nothing happens to any worker then."""
+    """A fault that cannot be caused is rejected with the reason, and changes no worker."""
     answer = served.run(served.client.put("/_cohost/worker-faults", json=wanted))
     assert answer.status_code == status
     assert served.run(served.invoke("nli", {"inputs": "a"})).status_code == 200
 
 
 def test_a_handler_finds_the_server_as_it_finds_the_real_one(served: Served) -> None:
-    """Its command line names a socket below the container's folder, its parent's a file with the management address.
+    """A worker's command line names its socket, and that of its parent a file with the management address.
 
     There every model is listed, to whoever may open the socket, which is in a folder of the user's own.
     """
@@ -261,7 +275,7 @@ def test_a_handler_finds_the_server_as_it_finds_the_real_one(served: Served) -> 
 
 
 def test_a_restarted_process_has_the_place_of_the_one_before(served: Served) -> None:
-    """The remedy for leaked processes tells a restart by the same --sock-name; its other half is the list of models."""
+    """A restarted process has the --sock-name of its predecessor, by which the handler recognises a restart."""
     lines = f"option.async_mode=true\noption.entryPoint=model.py\nretry_threshold=5\n{ONE_WORKER}"
     assert served.load("again", lines, ASYNC_PLACE).status_code == 200
     first = served.run(served.invoke("again", {})).json()
@@ -280,7 +294,7 @@ def _processes_of(served: Served, name: str) -> list[int]:
 
 
 def test_the_budget_refuses_a_model_that_does_not_fit(served: Served) -> None:
-    """507 as recorded, and room again once another model is deleted."""
+    """A model that does not fit gets 507, and loads after another is deleted."""
     half = "required_memory_mb=9000\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
     assert served.load("big1", half, ECHO).status_code == 200
     refused = served.load("big2", "required_memory_mb=12000\ncpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO)
@@ -291,8 +305,26 @@ def test_the_budget_refuses_a_model_that_does_not_fit(served: Served) -> None:
     served.run(served.client.delete("/models/big2"))
 
 
+def test_a_process_that_a_worker_started_counts_as_used_memory(served: Served) -> None:
+    """An engine process holds the weights of all shared models, and outlives the worker that started it."""
+    assert served.load("starter", ONE_WORKER, STARTS_A_PROCESS).status_code == 200
+    child = served.run(served.invoke("starter", {})).json()["child"]
+    served.run(served.client.delete("/models/starter"))
+    try:
+        counters = served.run(served.client.get("/_cohost/metrics")).text
+        workers = re.findall(r"cohost_worker_resident_bytes\{.*\} (\S+)", counters)
+        free = 20_000 - sum(map(float, workers)) / 2**20
+        nearly_all = f"required_memory_mb={free - 450:.0f}\n{ONE_WORKER}"
+        assert served.load("large", nearly_all, ECHO).status_code == 507
+    finally:
+        os.kill(child, signal.SIGKILL)
+    wait_for(lambda: _gone(child))
+    assert served.load("large", nearly_all, ECHO).status_code == 200
+    served.run(served.client.delete("/models/large"))
+
+
 def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:
-    """Unloading frees the memory: the process is gone."""
+    """Unloading a model ends its worker process."""
     served.load("short", "cpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO)
     pid = served.run(served.invoke("short", {})).json()["pid"]
     served.run(served.client.delete("/models/short"))
@@ -300,7 +332,7 @@ def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:
 
 
 def test_the_container_ends_with_its_parent(tmp_path: Path) -> None:
-    """After kill -9 of the process that started it: the container and what it forked are gone within seconds."""
+    """The container and its workers end within seconds after kill -9 of the process that started it."""
     root = Path(__file__).parents[4]
     command = [sys.executable, "-c", STARTS_A_CONTAINER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True) as parent:
@@ -312,7 +344,7 @@ def test_the_container_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_workers_end_with_a_killed_container(tmp_path: Path) -> None:
-    """After kill -9 of the server there is no worker left, not even one that computes."""
+    """All workers end after kill -9 of the server, even a worker that computes."""
     with asyncio.Runner() as runner:
         served = Served(runner, tmp_path)
         try:
@@ -329,7 +361,7 @@ def test_workers_end_with_a_killed_container(tmp_path: Path) -> None:
 
 
 def test_a_container_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
-    """A model of the store that fails is named in the log, whose path is in the message."""
+    """The error of a failed start has the path of the log, which names the model."""
     model = tmp_path / "store" / "bad"
     model.mkdir(parents=True)
     (model / "serving.properties").write_text("engine=NoSuch\n")
@@ -359,7 +391,7 @@ def test_a_container_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    """SIGTERM and Ctrl-C end the container with its workers, and its unpacked files are removed."""
+    """SIGTERM and Ctrl-C end the container with its workers, and delete its unpacked files."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     ready = tmp_path / "ready.json"
     command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(tmp_path / "none")]
@@ -373,7 +405,7 @@ def test_a_signal_ends_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
-    """Before any heavy import, with the way out."""
+    """A used port is an error with a fix before heavy modules are imported."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -387,7 +419,7 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_worker_processes_import_no_http_server() -> None:
-    """Each worker is forked from what has been imported, so the server's packages would cost every start and worker."""
+    """The process that workers are forked from does not import the HTTP server, which would take time and memory."""
     modules = ("workers.zygote", "workers.handler_runner", "stock.onnx")
     imports = "; ".join(f"import local_aws.lmi.{module}" for module in modules)
     result = subprocess.run(
@@ -404,7 +436,7 @@ def test_worker_processes_import_no_http_server() -> None:
 
 
 def test_every_worker_process_that_runs_is_listed(served: Served) -> None:
-    """`/_cohost/workers` names each process with the folder of its model, and drops it once it has ended."""
+    """`/_cohost/workers` lists each running worker process with the folder of its model."""
     assert served.load("counted", "cpu.minWorkers=2\ncpu.maxWorkers=2\n", ECHO).status_code == 200
     pids = _processes_of(served, "counted")
     assert len(pids) == 2

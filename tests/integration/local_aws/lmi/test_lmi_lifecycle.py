@@ -45,7 +45,7 @@ FEW = [min(sequences(file), key=lambda sequence: sequence.takes_s) for file in F
 
 @pytest.fixture(scope="module")
 def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally]:
-    """Counts over all sequences, for whoever started the run."""
+    """Return the counts over all sequences."""
     tally = pytestconfig.stash.setdefault(TALLIES, {}).setdefault("lifecycle recordings", Tally(MOST_DELIBERATE))
     yield tally
     tried_again += tally.again
@@ -55,7 +55,7 @@ def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally
 def replayed(
     tally: Tally, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[tuple[str, str], Found | Exception]:
-    """Give what every selected sequence came to, or what kept it from being replayed."""
+    """Return the outcome of every selected sequence, or the error of its replay."""
     fixture = LifecycleFixture(tmp_path_factory.mktemp("lifecycle"))
     return asyncio.run(_replay_all(selected(request, "sequence"), fixture, tmp_path_factory.mktemp("logs"), tally))
 
@@ -64,7 +64,7 @@ def replayed(
 def test_what_happens_equals_what_was_recorded(
     sequence: Sequence, replayed: dict[tuple[str, str], Found | Exception], tally: Tally
 ) -> None:
-    """Answers, pings, states, numbers of processes and exit codes are the recorded ones, in the recorded order."""
+    """Answers, pings, states, processes and exit codes equal the recorded ones, in the recorded order."""
     found = replayed[sequence.file, sequence.title]
     if isinstance(found, Exception):
         raise found
@@ -79,7 +79,7 @@ def test_what_happens_equals_what_was_recorded(
 
 
 def test_a_container_may_import_nothing_ahead(tmp_path: Path) -> None:
-    """COHOST_LMI_PRELOAD=false: a worker begins without torch, which a replay need not wait for then."""
+    """With COHOST_LMI_PRELOAD=false a worker starts without torch."""
     model = tmp_path / "model"
     model.mkdir()
     (model / "serving.properties").write_text("engine=Python\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
@@ -107,7 +107,7 @@ def test_a_container_may_import_nothing_ahead(tmp_path: Path) -> None:
 async def _replay_all(
     selection: Iterable[Sequence], fixture: LifecycleFixture, logs: Path, tally: Tally
 ) -> dict[tuple[str, str], Found | Exception]:
-    """Replay the sequences side by side, each up to three times, the later ones on a slower clock."""
+    """Replay the sequences in parallel, each up to three times, later ones with a slower clock."""
     found: dict[tuple[str, str], Found | Exception] = {}
     places, starts = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(STARTS_AT_ONCE)
 
@@ -130,7 +130,7 @@ async def _replay_all(
 async def _replayed(
     sequence: Sequence, fixture: LifecycleFixture, log_file: Path, *, slower: int, starts: asyncio.Semaphore
 ) -> Found | Exception:
-    """Give what a sequence came to; an exception is kept for its own test and keeps no other from being replayed."""
+    """Return the outcome of a sequence, or its exception for its own test."""
     deliberate = sequence.of(LIFECYCLE_DELIBERATE)
     replay = Replay(sequence, fixture, log_file, slower=slower, deliberate=deliberate, starts=starts)
     try:
@@ -140,7 +140,7 @@ async def _replayed(
 
 
 def _wrong(sequence: Sequence, found: Found | Exception) -> Outcome | Exception:
-    """List what is not as listed; nothing where all is."""
+    """List the unexpected differences."""
     if isinstance(found, Exception):
         return found
     left_out = LIFECYCLE_LEFT_OUT.get(sequence.file, {})

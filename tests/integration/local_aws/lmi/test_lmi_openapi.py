@@ -1,4 +1,4 @@
-"""The contract as a file (local_aws/lmi/openapi.yaml): every recording fits it, and every answer to random requests."""
+"""The contract local_aws/lmi/openapi.yaml: every recording fits it, and so do answers to random requests."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def problems(method: str, path: str, status: int, body: bytes) -> list[str]:
 
 
 def test_the_contract_is_valid_openapi_and_has_our_own_route() -> None:
-    """Other tools can read it."""
+    """The server's description is valid OpenAPI, and contains the project's own route."""
     validate(SPEC)
     assert COUNTERS_PATH in SPEC["paths"]
 
 
 def test_every_recording_fits_the_contract() -> None:
-    """The real server's answers, but for the one that is an exception of its own."""
+    """The real server's answers fit the contract, except for one known exception."""
     found, seen = [], 0
     for file in sorted(VECTORS.glob("[0-9]*.json")):
         for vector in json.loads(file.read_text()).get("vectors", []):
@@ -85,7 +85,7 @@ def test_every_recording_fits_the_contract() -> None:
 
 @pytest.fixture(scope="module")
 def fuzzed(served: Served) -> Iterator[Served]:
-    """The shared container with two models of these tests' own: a custom handler, and a stock one."""
+    """Return the shared container with a custom and a stock handler for these tests."""
     handler = "from djl_python import Output\n\ndef handle(inputs):\n    return Output().add_as_json({})\n"
     assert served.load("fuzzed", ONE_WORKER, handler).status_code == 200
     option = "option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"
@@ -153,7 +153,7 @@ METHODS = st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "
 def test_no_request_is_left_without_an_answer_of_the_contract(
     fuzzed: Served, method: str, path: str, query: dict[str, str], body: bytes, kind: str, attributes: str
 ) -> None:
-    """Whatever method, path, query, header and body: answered in time, as the contract says, by no 500 of ours."""
+    """Any method, path, query, header and body gets an answer of the contract in time, and never an internal 500."""
     if method == "DELETE" and "fuzzed" in path:
         method = "GET"  # the model is needed by what follows
     headers = {"X-Amzn-SageMaker-Custom-Attributes": attributes} | ({"Content-Type": kind} if kind else {})
@@ -169,7 +169,7 @@ def test_no_request_is_left_without_an_answer_of_the_contract(
 def _send(
     served: Served, method: str, path: str, query: dict[str, str], body: bytes, headers: dict[str, str]
 ) -> httpx.Response:
-    """One request whose path goes out as it is: httpx would tidy it up."""
+    """Send one request with its path unchanged, because httpx would normalize the path."""
     target = path + ("?" + "&".join(f"{key}={quote(value)}" for key, value in query.items()) if query else "")
     request = served.client.build_request(method, "/", content=body, headers=headers, timeout=ANSWERED_LATER)
     request.extensions["target"] = target.encode("ascii")
@@ -180,7 +180,7 @@ def _send(
 @run_with(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=BODIES, kind=KINDS)
 def test_no_body_breaks_the_stock_handler(fuzzed: Served, body: bytes, kind: str) -> None:
-    """Whatever is sent is answered by the handler's own statuses; 204 is for a form without a field."""
+    """Any body gets one of the statuses of the stock handler; 204 is the answer to a form without a field."""
     headers = {"Content-Type": kind} if kind else {}
     answer = fuzzed.run(fuzzed.client.post("/models/stock/invoke", content=body, headers=headers))
     assert answer.status_code in {200, 204, 424}
@@ -189,7 +189,7 @@ def test_no_body_breaks_the_stock_handler(fuzzed: Served, body: bytes, kind: str
 @run_with(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=BODIES, kind=KINDS)
 def test_no_body_breaks_the_loading_of_models(fuzzed: Served, body: bytes, kind: str) -> None:
-    """A broken load request is refused, by the exceptions that the real server trips over where the body is JSON."""
+    """A broken load request is rejected with the real server's exceptions."""
     headers = {"Content-Type": kind} if kind else {}
     answer = fuzzed.run(fuzzed.client.post("/models", content=body, headers=headers))
     assert answer.status_code in {400, 404, 409} or answer.json()["type"] in EXCEPTIONS
@@ -207,7 +207,7 @@ def test_no_body_breaks_the_loading_of_models(fuzzed: Served, body: bytes, kind:
     )
 )
 def test_no_bytes_break_the_connection_handling(fuzzed: Served, data: bytes) -> None:
-    """A request that is not HTTP gets a 400 or a closed connection, and the next caller is served as ever."""
+    """Bytes that are no HTTP get a 400 or a closed connection, and the next caller is served."""
     address = fuzzed.client.base_url
     token = f"Host: 127.0.0.1\r\nx-cohost-token: {fuzzed.container.token}\r\n".encode()
     with socket.create_connection((address.host, address.port or 80), timeout=ANSWERED_LATER) as connection:
@@ -222,7 +222,7 @@ def test_no_bytes_break_the_connection_handling(fuzzed: Served, data: bytes) -> 
 
 
 def test_more_workers_than_a_machine_can_bear_are_refused(fuzzed: Served) -> None:
-    """By PUT and by a model's own properties, before any is started."""
+    """Too many workers, by PUT or by a model's properties, are rejected before any is started."""
     answer = fuzzed.run(fuzzed.client.put("/models/fuzzed?min_worker=1000&max_worker=1000"))
     assert (answer.status_code, answer.json()["type"]) == (400, "BadRequestException")
     assert "64" in answer.json()["message"]

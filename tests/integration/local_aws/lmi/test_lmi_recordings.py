@@ -40,7 +40,7 @@ MOST_DELIBERATE = 0.02
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[asyncio.Runner]:
-    """One event loop for all tests here, since a container belongs to the loop that started it."""
+    """Return one event loop for all tests of this file, because a container belongs to the loop that started it."""
     with asyncio.Runner() as runner:
         yield runner
 
@@ -59,14 +59,14 @@ def replayed(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> dict[str, Found | Exception]:
-    """The outcome of every selected recording, or the exception that kept it from being replayed."""
+    """Return the outcome of every selected recording, or the exception of its replay."""
     files = selected(request, "file")
     return runner.run(_replay_all(files, recorded, tmp_path_factory.mktemp("logs"), tally))
 
 
 @pytest.fixture(scope="module")
 def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally]:
-    """Counts over all recordings, for whoever started the run."""
+    """Return the counts over all recordings."""
     tally = pytestconfig.stash.setdefault(TALLIES, {}).setdefault("plain recordings", Tally(MOST_DELIBERATE))
     yield tally
     tried_again += tally.again
@@ -76,7 +76,7 @@ def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally
 def test_answers_equal_the_recorded_ones(
     file: str, replayed: dict[str, Found | Exception], recorded: Fixture, tally: Tally
 ) -> None:
-    """Status, reason, headers, JSON text and scores (to 1e-4) are the recorded ones, or what is pinned instead."""
+    """Status, reason, headers, JSON text and scores (to 1e-4) equal the recorded or pinned ones."""
     scenario, found = SCENARIOS[file], replayed[file]
     if isinstance(found, Exception):
         raise found
@@ -87,14 +87,14 @@ def test_answers_equal_the_recorded_ones(
 
 
 def test_every_recording_is_accounted_for() -> None:
-    """A recording is either replayed or left out by name with a reason, so none is forgotten."""
+    """Each recording is replayed, or left out by name with a reason."""
     files = {file.name for file in VECTORS.glob("[0-9]*.json")} - {"00_index.json"}
     assert files == SCENARIOS.keys() | LEFT_OUT_FILES.keys()
     assert SCENARIOS.keys() >= set(FEW)
 
 
 def test_the_documentation_lists_every_difference() -> None:
-    """docs/emulation.md names each exchange that differs or is left out, with the reason given here, and no other."""
+    """docs/emulation.md lists exactly the exchanges that differ or are left out, with their reasons."""
     text = (Path(__file__).parents[4] / "docs" / "emulation.md").read_text()
     rows = [line for line in text.splitlines() if line[:4].strip("| ").isdigit() or line[2:5] == "02v"]
     assert rows == table("deliberate") + table("left_out")
@@ -105,14 +105,14 @@ def test_the_documentation_lists_every_difference() -> None:
 def test_a_failing_model_of_the_store_ends_the_container(
     runner: asyncio.Runner, recorded: Fixture, tmp_path: Path
 ) -> None:
-    """As recorded (15): with one good model and one that fails, the container ends with exit code 1."""
+    """A container whose store has one failing model ends with exit code 1 (recorded: 15)."""
     store = recorded.store("failing", {"f": "initfail", "ok": "code1"})
     with refused("container-ended", kind=ContainerError):
         runner.run(_start(store, tmp_path / "container.log"))
 
 
 def test_a_plain_file_makes_the_store_the_model(runner: asyncio.Runner, recorded: Fixture, tmp_path: Path) -> None:
-    """As recorded (17): a README beside a model folder makes the store itself the model, which cannot be loaded."""
+    """A README beside a model folder makes the store itself the model, which cannot be loaded (recorded: 17)."""
     store = recorded.store("mixed", {"m": "code1"})
     (store / "README").touch()
     with refused("container-ended", kind=ContainerError):
@@ -122,7 +122,7 @@ def test_a_plain_file_makes_the_store_the_model(runner: asyncio.Runner, recorded
 async def _replay_all(
     files: Sequence[str], recorded: Fixture, logs: Path, tally: Tally
 ) -> dict[str, Found | Exception]:
-    """Replays the lanes side by side, since much of the time goes into waiting."""
+    """Replay the groups of recordings in parallel, because most of the time is waiting."""
     found: dict[str, Found | Exception] = {}
 
     async def shared(lane: Lane) -> None:
@@ -149,7 +149,7 @@ async def _replay_all(
 async def _tried(
     file: str, scenario: Scenario, tally: Tally, replay: Callable[[int], Awaitable[Found | Exception]]
 ) -> Found | Exception:
-    """Replay up to three times what depends on time, since others use the machine too."""
+    """Replay a recording that depends on time up to three times, because other programs use the machine too."""
     for attempt in range(TRIES):
         found = await replay(attempt)
         wrong = found if isinstance(found, Exception) else unlisted(*found, scenario.deliberate)
@@ -203,7 +203,7 @@ async def _replay_on_own_store(
 async def _caught(
     file: str, scenario: Scenario, container: Container, recorded: Fixture, root: Path | None
 ) -> Found | Exception:
-    """Return a recording's outcome; an exception is kept for its own test, so others are replayed all the same."""
+    """Return the outcome of a recording, or its exception for its own test."""
     try:
         return await _replay_file(file, scenario, container, recorded, root)
     except Exception as error:  # noqa: BLE001 - its test raises it

@@ -1,4 +1,4 @@
-"""The checks of the replays can fail: on what is not listed, on a pin that does not hold, on processes mixed up."""
+"""The checks of the replays find unlisted differences, wrong pins and mixed-up processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIN = Instead("why", 503, '{"message": "...is not ready"}')
 def test_what_is_not_as_listed_is_found(
     found: dict[int, list[str]], pins: dict[int, list[str]], wrong: dict[int, list[str]]
 ) -> None:
-    """An unlisted difference, a listed one that is none, and one that is another than it is pinned to be."""
+    """An unlisted difference, a missing listed one, and one that is not as pinned are found."""
     assert unlisted(found, pins, [2]) == wrong
 
 
@@ -35,7 +35,7 @@ def test_what_is_not_as_listed_is_found(
     [(503, '{"message": "q8 is not ready"}', 0), (404, '{"message": "q8 is not ready"}', 1), (503, "{}", 1)],
 )
 def test_a_pin_holds_status_and_body(status: int, body: str, texts: int) -> None:
-    """Three dots stand for any text, and for nothing else."""
+    """Three dots in a pinned answer stand for any text, and other characters only for themselves."""
     assert len(off_pin(PIN, status, body)) == texts
 
 
@@ -52,13 +52,13 @@ def _tally(instead: Instead, recorded: int | None) -> Tally:
 def test_a_success_where_the_real_server_refused_is_a_missed_goal(
     status: int | None, recorded: int | None, missed: int
 ) -> None:
-    """Also where it gave no answer at all."""
+    """A success is a missed goal if the real server refused the request or gave no answer."""
     breaches = _tally(Instead("why", status, ""), recorded).breaches("set")
     assert breaches == ["set: file 1 is kinder than the real server"] * missed
 
 
 def test_sums_count_answers_and_other_steps_apart() -> None:
-    """Step 2 is no answer; what differs on purpose is counted by its reason, and may be no more than a share."""
+    """Only answers are counted, and deliberate differences by reason up to the allowed share."""
     tally = _tally(PIN, 404)
     assert (tally.equal, tally.deliberate, tally.other_steps, tally.compared) == (1, {"why": 1}, 1, 2)
     assert "1 because why" in tally.lines("set")[1]
@@ -69,13 +69,13 @@ def test_sums_count_answers_and_other_steps_apart() -> None:
 
 
 def test_what_is_replayed_again_says_for_which_steps() -> None:
-    """Or which exception kept a sequence from being replayed."""
+    """A repeated replay names its steps, or the exception of its first attempt."""
     assert named("24-135", {160: ["other"], 142: ["other"]}) == "24-135 for [142, 160]"
     assert named("06_x.json", TimeoutError()) == "06_x.json for TimeoutError"
 
 
 def test_a_label_stays_with_its_process() -> None:
-    """The same label is the same process, another label another one, and numbers are compared by folder."""
+    """The comparison of process ids requires equal labels for equal processes and other labels for others."""
     labels = Labels()
     assert labels.compare({"m": ["P1", "P2"]}, {"m": [11, 12]}) is None
     assert labels.compare({"m": ["P2"]}, {"m": [12]}) is None
@@ -88,7 +88,7 @@ def test_a_label_stays_with_its_process() -> None:
 
 
 def test_every_pin_names_a_step_that_was_recorded() -> None:
-    """A pin of a step that is not there would never be held against anything."""
+    """Each pinned answer belongs to a recorded step."""
     for file, pins in LIFECYCLE_DELIBERATE.items():
         steps = {index for sequence in sequences(file) for index in sequence.steps}
         assert pins.keys() <= steps
@@ -96,7 +96,7 @@ def test_every_pin_names_a_step_that_was_recorded() -> None:
 
 
 def test_a_long_sequence_is_replayed_faster_and_a_short_one_as_it_was() -> None:
-    """Its clock makes it take about 20 s."""
+    """A long sequence is replayed with a fast clock in about 20 s, and a short one at its own speed."""
 
     def lasting(seconds: float) -> Sequence:
         steps: dict[int, dict[str, Any]] = {0: {"at_s": 0.0, "action": "start_server"}, 1: {"at_s": seconds}}

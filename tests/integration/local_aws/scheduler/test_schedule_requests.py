@@ -1,4 +1,4 @@
-"""Schedules as boto3 creates and updates them at the front door: bad ones are rejected before they are kept."""
+"""Schedules that boto3 creates and updates at the front door: invalid ones are rejected and not stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
-    """One front door for this file."""
+    """Start one front door for the tests of this file."""
     with running(tmp_path_factory.mktemp("state")) as front_door:
         yield front_door
 
@@ -49,7 +49,7 @@ def scheduler(door: FrontDoor) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("change", "text"), BAD)
 def test_bad_schedule_is_not_created(scheduler: Any, change: dict[str, Any], text: str) -> None:
-    """ValidationException names what is wrong, as on the service, and nothing is kept."""
+    """An invalid schedule gets Scheduler's ValidationException with the field, and is not stored."""
     with faulted("ValidationException", 400, text):
         scheduler.create_schedule(Name="s", **{**GOOD, **change})
     assert scheduler.list_schedules()["Schedules"] == []
@@ -66,7 +66,7 @@ def test_bad_update_leaves_the_schedule_as_it_was(scheduler: Any, change: dict[s
 
 
 def test_good_schedule_is_created_and_updated(scheduler: Any) -> None:
-    """Good requests pass, with every kind of target that is emulated; other calls are not checked."""
+    """Valid schedules with every emulated kind of target are created and updated."""
     scheduler.create_schedule_group(Name="g")
     scheduler.create_schedule(Name="s", **GOOD)
     changed = {"ScheduleExpression": "cron(0 8 ? * MON-FRI *)", "ScheduleExpressionTimezone": "Europe/Berlin"}
@@ -75,7 +75,7 @@ def test_good_schedule_is_created_and_updated(scheduler: Any) -> None:
 
 
 def test_stack_reports_what_the_service_rejects(door: FrontDoor) -> None:
-    """The failed resource's reason is the service's text, with its type."""
+    """A stack with an invalid schedule fails with Scheduler's message as the resource's reason."""
     schedule = {"Type": "AWS::Scheduler::Schedule", "Properties": {**GOOD, "ScheduleExpression": "every day"}}
     cloudformation = door.client("cloudformation")
     cloudformation.create_stack(StackName="s", TemplateBody=json.dumps({"Resources": {"Night": schedule}}))
@@ -88,6 +88,6 @@ def test_stack_reports_what_the_service_rejects(door: FrontDoor) -> None:
 
 
 def test_deleted_schedule_is_not_found(scheduler: Any) -> None:
-    """A request that the checks let through is answered as before."""
+    """An update of a missing schedule gets ResourceNotFoundException."""
     with faulted("ResourceNotFoundException"):
         scheduler.update_schedule(Name="nobody", **GOOD)

@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="session")
 def encoders() -> Catalog:
-    """The catalog of the three multilingual encoders."""
+    """Return the default catalog."""
     return load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 
 
 @pytest.fixture(scope="session")
 def encoder_profiles() -> dict[str, Profile]:
-    """What is known of the three encoders, by model id."""
+    """Return the profiles of the three encoders by model id."""
     return load_profiles(profiles_path(ROOT / "model_configs" / "encoders.yaml"))

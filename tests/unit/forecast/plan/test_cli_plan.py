@@ -1,4 +1,4 @@
-"""`cohost plan` and `cohost models inspect` as a user runs them."""
+"""`cohost plan` and `cohost models inspect` from the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_json_predicts_the_measured_workers() -> None:
-    """The three idle workers of the real endpoint, within 3 percent."""
+    """The JSON of the plan predicts three measured workers within 3 percent."""
     data = json.loads(run("plan", "--catalog", ENCODERS, "--json").stdout)
     idle = {name: model["gpu_worker"]["idle_mib"] for name, model in data["models"].items()}
     assert idle == {
@@ -42,7 +42,7 @@ def test_json_predicts_the_measured_workers() -> None:
 
 
 def test_table_and_bars_name_every_model() -> None:
-    """A person sees all models, both memories and what still fits."""
+    """The table of `cohost plan` has every model, both memories and the free memory."""
     result = run("plan", "--catalog", ENCODERS)
     assert result.exit_code == 0
     assert all(result.stdout.count(name) >= 4 for name in ("mdeberta", "minilm", "xlmr-large"))
@@ -60,7 +60,7 @@ def test_table_and_bars_name_every_model() -> None:
 def test_plan_of_several_instances_says_that_each_holds_everything(
     tmp_path: Path, change: str, words: str, instances: dict[str, int]
 ) -> None:
-    """More instances do not make room: what does not fit on one fits on none."""
+    """The plan of several instances states that each instance must hold all models."""
     catalog = tmp_path / "encoders.yaml"
     shutil.copyfile(profiles_path(Path(ENCODERS)), profiles_path(catalog))
     one = "  initial_instance_count: 1\n"
@@ -72,7 +72,7 @@ def test_plan_of_several_instances_says_that_each_holds_everything(
 
 
 def test_plan_that_does_not_fit_ends_with_1() -> None:
-    """A pipeline stops, and the first change is named."""
+    """A plan that does not fit ends with exit code 1 and names the first change."""
     result = run("plan", "--catalog", ENCODERS, "--batch", "448", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["first_change"] == "models.mdeberta.batch_size: 28 (now 448)"
@@ -80,7 +80,7 @@ def test_plan_that_does_not_fit_ends_with_1() -> None:
 
 
 def test_html_is_written(tmp_path: Path) -> None:
-    """The page lies where the user asked for it, and stdout stays data."""
+    """`cohost plan --html` writes the page to the given file, and stdout has only data."""
     page = tmp_path / "plan.html"
     result = run("plan", "--catalog", ENCODERS, "--html", str(page), "--json")
     assert page.read_text().startswith("<!doctype html>")
@@ -88,7 +88,7 @@ def test_html_is_written(tmp_path: Path) -> None:
 
 
 def test_fleet_compares_types() -> None:
-    """--fleet lists placements with their cost, as table and as data."""
+    """`cohost plan --fleet` lists placements with their cost as a table and as JSON."""
     data = json.loads(run("plan", "--catalog", ENCODERS, "--fleet", "--region", "us-east-1", "--json").stdout)
     options = {option["instance_type"]: option for option in data["options"]}
     assert options["ml.g5.xlarge"]["usd_per_hour"] == 1.408
@@ -96,7 +96,7 @@ def test_fleet_compares_types() -> None:
 
 
 def test_fleet_takes_loads(tmp_path: Path) -> None:
-    """A load file makes more endpoints where the time of one is not enough."""
+    """A load file leads to more endpoints if the time of one GPU is not enough."""
     loads = tmp_path / "loads.yaml"
     loads.write_text("mdeberta: {replicas: 2}\n")
     data = json.loads(
@@ -107,18 +107,18 @@ def test_fleet_takes_loads(tmp_path: Path) -> None:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Path:
-    """The offline catalog in a folder of its own, without profiles."""
+    """Return the offline catalog in a folder without profiles."""
     return Path(shutil.copy(ROOT / "model_configs" / "offline.yaml", tmp_path / "mine.yaml"))
 
 
 def test_unknown_models_are_named(catalog: Path) -> None:
-    """Without profiles nothing is counted, and each model is told with the command."""
+    """The plan names each model without a profile, with the command that creates the profile."""
     result = run("plan", "--catalog", str(catalog))
     assert "cohost models inspect minilm --write" in result.stderr
 
 
 def test_inspect_reads_a_folder_and_keeps_it(catalog: Path) -> None:
-    """What --write keeps is what the next plan counts."""
+    """A profile saved by `cohost models inspect --write` is used by the next `cohost plan`."""
     folder = str(TINY / "tiny-mdeberta-nli")
     result = run("models", "inspect", "mdeberta", "--catalog", str(catalog), "--folder", folder, "--write", "--json")
     assert json.loads(result.stdout)["elements"] == {"fp32": 228739}
@@ -128,7 +128,7 @@ def test_inspect_reads_a_folder_and_keeps_it(catalog: Path) -> None:
 
 
 def test_a_library_for_deberta_on_a_gpu_is_suggested(tmp_path: Path) -> None:
-    """Only for the batching handler without packages on a GPU: there each kernel of a pass is a launch that waits."""
+    """The plan suggests an attention library only for DeBERTa with the batching handler on a GPU."""
     path = ROOT / "model_configs" / "examples" / "encoders-batched.yaml"
     for suffix in (".yaml", ".profiles.yaml"):
         shutil.copyfile(path.with_suffix("").with_suffix(suffix), tmp_path / f"batched{suffix}")
@@ -145,7 +145,7 @@ def test_a_library_for_deberta_on_a_gpu_is_suggested(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    """The option is named, not a traceback."""
+    """An HTML page that cannot be written is an error of one line with the option."""
     with refused("page-unwritable", "--html", kind=ReportError):
         run("plan", "--catalog", ENCODERS, "--html", str(tmp_path / "missing" / "plan.html"))
 
@@ -160,7 +160,7 @@ def test_inspect_shows_shape_and_size(catalog: Path) -> None:
 
 
 def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HF_ENDPOINT decides who is asked; a hub that is not there is a fault of one line."""
+    """`cohost models inspect` calls the Hub at HF_ENDPOINT, and a missing Hub is an error of one line."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     field = "http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/"
     with refused("hub-unreachable", field, kind=HubAccessError):
@@ -168,7 +168,7 @@ def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.Monk
 
 
 def test_inspect_of_weights_in_s3_needs_a_folder(catalog: Path) -> None:
-    """What is not on the Hub cannot be asked of it."""
+    """A model whose weights are not on the Hub can only be inspected from a folder."""
     catalog.write_text(catalog.read_text().replace("lmi-cohost/tiny-mdeberta-nli", "s3://bucket/weights/"))
     with refused("model-not-on-hub", "models.mdeberta.model_id", kind=CatalogError):
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))

@@ -22,13 +22,13 @@ REGION = "us-east-1"
 
 @pytest.fixture
 def many(encoders: Catalog) -> Catalog:
-    """Three hundred models of the three kinds."""
+    """Return three hundred models of three kinds."""
     models = {f"{name}-{number}": entry for number in range(100) for name, entry in encoders.models.items()}
     return encoders.model_copy(update={"models": models})
 
 
 def test_three_encoders_need_one_endpoint(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The product's design is what the planner finds."""
+    """The planner places the three encoders of the default catalog on one endpoint."""
     fleet = plan_fleet(encoders, encoder_profiles, prices=load_prices(), region=REGION, instance_types=["ml.g5.xlarge"])
     (option,) = fleet.options
     assert [sorted(placement.names) for placement in option.placements] == [["mdeberta", "minilm", "xlmr-large"]]
@@ -38,7 +38,7 @@ def test_three_encoders_need_one_endpoint(encoders: Catalog, encoder_profiles: d
 
 
 def test_options_come_cheapest_first(many: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """All types with a known price are compared, and every model has a place in each."""
+    """The options have all instance types with a known price, the cheapest first, with a place for every model."""
     fleet = plan_fleet(many, encoder_profiles, prices=load_prices(), region=REGION)
     costs = [option.usd_per_hour for option in fleet.options if option.usd_per_hour is not None]
     assert costs == sorted(costs)
@@ -50,7 +50,7 @@ def test_options_come_cheapest_first(many: Catalog, encoder_profiles: dict[str, 
 
 
 def test_replicas_are_on_different_endpoints(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Two of a model on one endpoint would fail together."""
+    """Two replicas of a model are on different endpoints, so they do not fail together."""
     fleet = plan_fleet(
         encoders,
         encoder_profiles,
@@ -64,7 +64,7 @@ def test_replicas_are_on_different_endpoints(encoders: Catalog, encoder_profiles
 
 
 def test_load_needs_endpoints_that_memory_does_not(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Three models that fit one card in memory, but each with half of its time, do not go on one."""
+    """Models that fit one GPU in memory are placed on several if their load needs more than its time."""
     loads = {name: Load(items_per_second=52) for name in encoders.models}
     fleet = plan_fleet(
         encoders, encoder_profiles, prices=load_prices(), region=REGION, loads=loads, instance_types=["ml.g5.xlarge"]
@@ -73,7 +73,7 @@ def test_load_needs_endpoints_that_memory_does_not(encoders: Catalog, encoder_pr
 
 
 def test_unknown_price_stays_unknown_and_comes_last(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """A type without a price is placed all the same, never for 0."""
+    """A type without a price is placed, comes last, and never costs 0."""
     fleet = plan_fleet(
         encoders,
         encoder_profiles,
@@ -89,7 +89,7 @@ def test_unknown_price_stays_unknown_and_comes_last(encoders: Catalog, encoder_p
 
 
 def test_types_that_cannot_hold_a_model_are_left_out(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """What does not fit, or is unknown, is named with the reason."""
+    """An instance type that is too small for a model, or unknown, is listed with the reason."""
     fleet = plan_fleet(
         encoders,
         encoder_profiles,
@@ -102,13 +102,13 @@ def test_types_that_cannot_hold_a_model_are_left_out(encoders: Catalog, encoder_
 
 
 def test_model_without_profile_stops_the_plan(encoders: Catalog) -> None:
-    """A fleet is not planned around a model of unknown size."""
+    """A fleet with a model without a profile is rejected."""
     with refused("profile-missing", "models", kind=PlanError):
         plan_fleet(encoders, {}, prices=load_prices(), region=REGION)
 
 
 def test_loads_are_read_from_a_file(tmp_path: Path, encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """A file gives each model its load; a name that is not in the catalog is refused."""
+    """A file has the load of each model, and a name outside the catalog is rejected."""
     path = tmp_path / "loads.yaml"
     path.write_text("mdeberta: {items_per_second: 20, replicas: 2}\nnobody: {}\n")
     loads = read_loads(path)
@@ -121,7 +121,7 @@ def test_loads_are_read_from_a_file(tmp_path: Path, encoders: Catalog, encoder_p
     "text", ["a: {replicas: 0}", "a: {items_per_second: -1}", "a: {nope: 1}", "[1]", "a: 1", "a: ["]
 )
 def test_wrong_loads_are_told(tmp_path: Path, text: str) -> None:
-    """A file with other content is refused with an example."""
+    """A load file of another form is rejected with an example."""
     path = tmp_path / "loads.yaml"
     path.write_text(text)
     with refused("loads-invalid", str(path), kind=PlanError):

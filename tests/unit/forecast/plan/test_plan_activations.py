@@ -1,4 +1,4 @@
-"""Activations: the estimate against real forward passes, and how it grows."""
+"""Activations: estimates compared with real forward passes, and their growth."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def test_estimates_hold_against_real_passes(benchmark: Any) -> None:
 
 @pytest.mark.parametrize("model_id", [MDEBERTA, XLMR])
 def test_growth_with_batch(encoder_profiles: dict[str, Profile], model_id: str) -> None:
-    """Twice the batch is nearly twice the memory: nothing is shared between texts but DeBERTa's positions."""
+    """Twice the batch needs nearly twice the memory, because texts share only DeBERTa's positions."""
     shape = encoder_profiles[model_id].shape
     one, two = (peak_activation_bytes(shape, batch=n, tokens=512, element_bytes=4) for n in (8, 16))
     assert 1.9 < two / one <= 2.0
 
 
 def test_long_texts_cost_deberta_by_the_square(encoder_profiles: dict[str, Profile]) -> None:
-    """DeBERTa writes its scores out, so four times the tokens is nearly sixteen times the memory."""
+    """Four times the tokens need nearly sixteen times the memory in DeBERTa, which stores attention scores."""
     shape = encoder_profiles[MDEBERTA].shape
     short, long = (peak_activation_bytes(shape, batch=1, tokens=n, element_bytes=2) for n in (1024, 4096))
     assert 12 < long / short < 16
 
 
 def test_largest_batch_of_xlmr_large(encoder_profiles: dict[str, Profile]) -> None:
-    """64 texts of 512 tokens: eleven tensors of states and the mask, 1.4 GiB in fp32 and half of it in fp16."""
+    """64 texts of 512 tokens need 1.4 GiB in XLM-R large with fp32, and half of it with fp16."""
     shape = encoder_profiles[XLMR].shape
     fp32, fp16 = (peak_activation_bytes(shape, batch=64, tokens=512, element_bytes=n) / MIB for n in (4, 2))
     assert fp32 == pytest.approx(11 * 64 * 512 * 1024 * 4 / MIB + 16)

@@ -19,7 +19,7 @@ SEGMENTS = [Segment(label="a & b", mib=25.0, colour=0), Segment(label="<c>", mib
 
 
 def test_terminal_bar_is_to_scale() -> None:
-    """Three quarters used are three quarters of the characters."""
+    """A bar in the terminal is to scale: three quarters of the memory fill three quarters of the characters."""
     text = terminal_bar("card", SEGMENTS, 100.0, width=40).plain
     assert text.count("█") == 30
     assert text.count("░") == 10
@@ -27,7 +27,7 @@ def test_terminal_bar_is_to_scale() -> None:
 
 
 def test_terminal_bar_shows_what_is_too_much() -> None:
-    """A bar that is over its capacity has no empty part and says by how much."""
+    """A bar over its capacity has no empty part and prints the excess."""
     text = terminal_bar("card", SEGMENTS, 50.0, width=40).plain
     assert text.count("█") == 60
     assert "░" not in text
@@ -36,7 +36,7 @@ def test_terminal_bar_shows_what_is_too_much() -> None:
 
 @pytest.mark.parametrize(("capacity", "told"), [(100.0, "25 MiB free"), (50.0, "25 MiB too much")])
 def test_chart_is_to_scale_and_escaped(capacity: float, told: str) -> None:
-    """Each segment is as wide as its share; names of models cannot break the drawing, or smuggle anything into it."""
+    """Each segment of the chart is as wide as its share, and names of models are escaped."""
     plot = chart("<script>", SEGMENTS, capacity)
     svg = plot.chart.svg()
     root = ET.fromstring(svg[: svg.index("</svg>") + len("</svg>")])  # noqa: S314 - our own text
@@ -51,14 +51,14 @@ def test_chart_is_to_scale_and_escaped(capacity: float, told: str) -> None:
 
 
 def test_segments_add_up_to_the_plan(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """What is drawn is what is summed."""
+    """The segments of the chart add up to the plan's memory."""
     plan = plan_catalog(encoders, encoder_profiles)
     assert sum(segment.mib for segment in gpu_segments(plan)) == pytest.approx(plan.gpu_used_mib)
     assert sum(segment.mib for segment in host_segments(plan)) == pytest.approx(plan.host_used_mib)
 
 
 def test_page_stands_alone(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The page names every model and loads nothing from anywhere."""
+    """The page has every model and loads nothing from the network."""
     page = html_page(plan_catalog(encoders, encoder_profiles), title="a <b>")
     assert all(name in page for name in encoders.models)
     assert "a &lt;b&gt;" in page

@@ -1,4 +1,4 @@
-"""The largest pass of each handler, as the plan counts it."""
+"""The largest forward pass of each handler in the memory plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ XLMR = "joeddav/xlm-roberta-large-xnli"
 
 
 def entry(**given: Any) -> ModelEntry:
-    """XLM-RoBERTa large with these settings."""
+    """Return XLM-RoBERTa large with these settings."""
     return ModelEntry.model_validate({"model_id": XLMR, "task": "text-classification", **given})
 
 
 def batched(dtype: str | None = None, **settings: Any) -> ModelEntry:
-    """The same on the batching handler."""
+    """Return the same entry with the batching handler."""
     return entry(handler="batched", batched=settings, **({} if dtype is None else {"dtype": dtype}))
 
 
@@ -49,13 +49,13 @@ def test_largest_pass_follows_the_handlers_own_limits(
     on_gpu: bool,  # noqa: FBT001
     expected: tuple[int, int],
 ) -> None:
-    """`batch_size` is the stock handler's; the batching one fills its token budget with texts of full length."""
+    """The largest pass is `batch_size` for the stock handler, and the token budget for the batching one."""
     demand = demand_of("m", given, encoder_profiles[XLMR], on_gpu=on_gpu)
     assert (demand.batch, demand.tokens) == expected
 
 
 def test_what_the_command_line_says_comes_first(encoder_profiles: dict[str, Profile]) -> None:
-    """`--tokens` makes more texts fit into the budget, and `--batch` is a number of texts."""
+    """`--tokens` and `--batch` override the settings of the catalog."""
     profile = encoder_profiles[XLMR]
     shorter = demand_of("m", batched(), profile, on_gpu=True, tokens=256)
     assert (shorter.batch, shorter.tokens) == (64, 256)
@@ -63,7 +63,7 @@ def test_what_the_command_line_says_comes_first(encoder_profiles: dict[str, Prof
 
 
 def test_defaults_are_the_handlers(encoder_profiles: dict[str, Profile]) -> None:
-    """What the plan takes for left-out settings is what the handler does."""
+    """The plan uses the handler's defaults for settings that the catalog leaves out."""
     options = read_options({"model_dir": "/m"})
     short = demand_of("m", batched(max_length=8), encoder_profiles[XLMR], on_gpu=True)
     assert (short.batch, short.dtype) == (options.max_batch_sequences, options.dtype)
@@ -83,12 +83,12 @@ def test_defaults_are_the_handlers(encoder_profiles: dict[str, Profile]) -> None
 def test_weights_are_counted_in_the_dtype_that_may_be_served(
     encoder_profiles: dict[str, Profile], given: ModelEntry, served: str | None
 ) -> None:
-    """Where the handler may come back to fp32, fp32 has to fit."""
+    """The plan counts weights as fp32 if the handler may fall back to fp32."""
     assert demand_of("m", given, encoder_profiles[XLMR], on_gpu=True).dtype == served
 
 
 def test_loading_in_fp32_counts_where_it_is_the_worst_moment(encoder_profiles: dict[str, Profile]) -> None:
-    """XLM-RoBERTa large in fp16 with small batches: twice its weights are on the card before they are halved."""
+    """A load in fp32 counts if it needs more memory than passes in fp16."""
     profile = encoder_profiles[XLMR]
     small = gpu_worker(demand_of("m", batched("fp16", max_batch_tokens=512), profile, on_gpu=True))
     assert small.weights + small.activations == pytest.approx(profile.weight_bytes("fp32") / 1024**2)

@@ -1,4 +1,4 @@
-"""What fits an instance, what does not, and what to change first."""
+"""The models that fit an instance, those that do not, and the first change to make."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def demands(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> list[Demand]:
-    """The three encoders as the product's catalog serves them."""
+    """Return the three encoders with the settings of the default catalog."""
     return [model.demand for model in plan_catalog(encoders, encoder_profiles).models]
 
 
 def named(demands: list[Demand], name: str) -> Demand:
-    """One of them."""
+    """Return one change of the plan by its name."""
     return next(demand for demand in demands if demand.name == name)
 
 
 def test_product_fits_its_card(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The three encoders fit an A10G and its host with room to spare, and nothing is to change."""
+    """The three encoders fit an A10G and its host, and the plan proposes no change."""
     plan = plan_catalog(encoders, encoder_profiles)
     assert plan.fits
     assert not plan.tight
@@ -41,7 +41,7 @@ def test_product_fits_its_card(encoders: Catalog, encoder_profiles: dict[str, Pr
 
 
 def test_three_models_times_four_workers_do_not_fit_sixteen_gigabytes(demands: list[Demand]) -> None:
-    """Twelve workers need 18 GiB of a T4's 15, and more than its host has; fewer workers of the largest model help."""
+    """Twelve workers do not fit a T4 and its host, and the plan proposes fewer workers of the largest model."""
     plan = plan_demands([replace(demand, workers=4) for demand in demands], instance_type="ml.g4dn.xlarge")
     assert not plan.gpu_fits
     assert not plan.host_fits
@@ -50,7 +50,7 @@ def test_three_models_times_four_workers_do_not_fit_sixteen_gigabytes(demands: l
 
 
 def test_large_batches_are_counted(demands: list[Demand]) -> None:
-    """XLM-R large, 64 x 512 tokens, two workers: 8.5 GB where two idle ones take 5.2."""
+    """Two workers of XLM-R large with 64 x 512 tokens need 8.5 GB, and 5.2 GB without a pass."""
     demand = replace(named(demands, "xlmr-large"), workers=2, batch=64)
     plan = plan_demands([demand], instance_type="ml.g4dn.xlarge")
     assert plan.gpu_idle_mib == pytest.approx(2 * 2578.8, rel=0.01)
@@ -59,7 +59,7 @@ def test_large_batches_are_counted(demands: list[Demand]) -> None:
 
 
 def test_large_batches_that_do_not_fit_are_made_smaller(demands: list[Demand]) -> None:
-    """MDeBERTa writes its scores out: 512 texts of 512 tokens fill any card of this size."""
+    """A batch of 512 x 512 tokens of mDeBERTa fits no GPU of this size, and the plan proposes a smaller one."""
     demand = replace(named(demands, "mdeberta"), batch=512)
     plan = plan_demands([demand], instance_type="ml.g5.xlarge")
     assert not plan.gpu_fits
@@ -67,7 +67,7 @@ def test_large_batches_that_do_not_fit_are_made_smaller(demands: list[Demand]) -
 
 
 def test_half_precision_is_named_before_a_larger_instance(demands: list[Demand]) -> None:
-    """Where one worker of fp32 weights is too much, half precision is cheaper than another card."""
+    """If one worker with fp32 weights does not fit, half precision is proposed before a larger instance."""
     demand = replace(named(demands, "xlmr-large"), batch=440)
     plan = plan_demands([demand], instance_type="ml.p2.xlarge")
     assert not plan.gpu_fits
@@ -75,26 +75,26 @@ def test_half_precision_is_named_before_a_larger_instance(demands: list[Demand])
 
 
 def test_several_changes_are_tried_together(demands: list[Demand]) -> None:
-    """When no single change is enough, workers go down for every model."""
+    """If no single change is enough, the plan proposes fewer workers for every model."""
     plan = plan_demands([replace(demand, workers=9) for demand in demands], instance_type="ml.g4dn.xlarge")
     assert first_change(plan) == "gpu.maxWorkers: 1 for every model"
 
 
 def test_larger_instance_is_named_last(demands: list[Demand]) -> None:
-    """More models than a host holds even with one worker each need a larger type, the same GPU first."""
+    """Models that the host's memory cannot hold with one worker each need a larger type, the same GPU first."""
     many = [replace(demands[1], name=f"m{number}") for number in range(14)]
     plan = plan_demands(many, instance_type="ml.g5.xlarge")
     assert first_change(plan) == "instance_type: ml.g5.2xlarge"
 
 
 def test_too_much_for_any_instance_means_several_endpoints(demands: list[Demand]) -> None:
-    """What no type holds is sent to the fleet planner."""
+    """For models that fit no instance type together, the plan proposes several endpoints."""
     many = [replace(demands[1], name=f"m{number}") for number in range(3000)]
     assert "--fleet" in (first_change(plan_demands(many, instance_type="ml.g5.xlarge")) or "")
 
 
 def test_room_is_the_largest_that_fits(demands: list[Demand]) -> None:
-    """One more worker, or one more text in the batch, than the plan names does not fit."""
+    """The plan names the largest number of workers and texts per batch: one more does not fit."""
     plan = plan_demands(demands, instance_type="ml.g5.2xlarge")
     for room in room_of(plan):
         assert fits_with(plan, room.name, workers=room.workers)
@@ -104,7 +104,7 @@ def test_room_is_the_largest_that_fits(demands: list[Demand]) -> None:
 
 
 def fits_with(plan: MemoryPlan, name: str, **changes: int) -> bool:
-    """Whether the plan still fits with one demand changed."""
+    """Return True if the plan still fits with one demand changed."""
     changed = [
         replace(model.demand, **changes) if model.name == name else model.demand  # type: ignore[arg-type]
         for model in plan.models
@@ -113,13 +113,13 @@ def fits_with(plan: MemoryPlan, name: str, **changes: int) -> bool:
 
 
 def test_room_is_zero_where_not_even_one_fits(demands: list[Demand]) -> None:
-    """A model that has no place at all says so."""
+    """The plan names a room of zero for a model that does not fit at all."""
     plan = plan_demands([replace(demand, workers=5) for demand in demands], instance_type="ml.g4dn.xlarge")
     assert {room.batch for room in room_of(plan)} == {0}
 
 
 def test_cpu_instance_counts_the_host_alone(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Without a GPU, weights and activations lie on the host."""
+    """On an instance without a GPU, weights and activations count for the host's memory."""
     plan = plan_catalog(encoders, encoder_profiles, instance_type="ml.c7i.2xlarge")
     assert plan.gpu_used_mib == 0
     assert plan.gpu_fits
@@ -127,7 +127,7 @@ def test_cpu_instance_counts_the_host_alone(encoders: Catalog, encoder_profiles:
 
 
 def test_every_gpu_of_an_instance_has_its_own_workers(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Four cards are four times the worker processes on one host."""
+    """An instance with four GPUs has four times the worker processes on one host."""
     one = plan_catalog(encoders, encoder_profiles, instance_type="ml.g5.xlarge")
     four = plan_catalog(encoders, encoder_profiles, instance_type="ml.g5.12xlarge")
     assert four.gpu_used_mib == one.gpu_used_mib
@@ -135,14 +135,14 @@ def test_every_gpu_of_an_instance_has_its_own_workers(encoders: Catalog, encoder
 
 
 def test_cards_have_the_memory_that_cuda_shows() -> None:
-    """Less than EC2's table: error correction and the driver keep a part."""
+    """The plan uses the GPU memory that CUDA reports, which is less than in EC2's table."""
     assert usable_gpu_mib(INSTANCES["ml.g4dn.xlarge"]) == 14_920
     assert usable_gpu_mib(INSTANCES["ml.g5.xlarge"]) == 22_589
     assert usable_gpu_mib(INSTANCES["ml.c7i.xlarge"]) == 0
 
 
 def test_unknown_instance_type_is_told(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """Nothing is planned on a type of which nothing is known."""
+    """A plan for an instance type of unknown memory is rejected."""
     with refused("instance-unknown", "endpoint.instance_type", kind=PlanError):
         plan_catalog(encoders, encoder_profiles, instance_type="ml.g9.xlarge")
 
@@ -150,7 +150,7 @@ def test_unknown_instance_type_is_told(encoders: Catalog, encoder_profiles: dict
 def test_model_without_profile_is_named_and_not_counted(
     encoders: Catalog, encoder_profiles: dict[str, Profile]
 ) -> None:
-    """What is unknown is not taken for nothing."""
+    """A model without a profile is named as unknown, so nobody takes its memory for zero."""
     known = {model_id: profile for model_id, profile in encoder_profiles.items() if "joeddav" not in model_id}
     plan = plan_catalog(encoders, known)
     assert plan.unknown == ("xlmr-large",)
@@ -167,7 +167,7 @@ def test_batch_size_of_the_catalog_is_planned(encoders: Catalog, encoder_profile
 
 
 def test_tight_plans_are_told(demands: list[Demand]) -> None:
-    """A plan that fits by less than its own error is called tight."""
+    """A plan that fits by less than its uncertainty is called tight."""
     plan = plan_demands([replace(named(demands, "xlmr-large"), workers=8)], instance_type="ml.g5.2xlarge")
     assert plan.fits
     assert plan.tight
@@ -186,7 +186,7 @@ def test_a_half_checkpoint_that_is_loaded_in_fp32_takes_twice_its_size_of_the_ho
 
 
 def test_the_margin_is_what_the_peaks_leave_with_its_uncertainty(demands: list[Demand]) -> None:
-    """Every worker's kernels are an estimate of 50 MiB more or less, and a card's size differs by its driver."""
+    """The plan's margin includes the uncertainty of 50 MiB per worker and of the GPU's size."""
     one, three = (
         plan_demands([replace(demands[0], workers=workers)], instance_type="ml.g5.xlarge") for workers in (1, 3)
     )

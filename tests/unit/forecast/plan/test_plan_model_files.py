@@ -1,4 +1,4 @@
-"""config.json and safetensors headers: from a folder, and from a server by ranges; damaged and hostile ones."""
+"""config.json and safetensors headers from a folder and from a server; damaged and hostile files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WEIGHTS = 1_000_000
 
 
 def safetensors(**tensors: tuple[str, list[int]]) -> bytes:
-    """A file with these tensors and a megabyte of weights that nobody should read."""
+    """Write a file with these tensors and a megabyte of weights that must not be read."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     header |= {
         name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, (dtype, shape) in tensors.items()
@@ -57,7 +57,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_elements_are_counted_by_dtype(model: Path) -> None:
-    """Weights count with their dtype, a scalar is one, and integer buffers are left out."""
+    """Weights are counted by dtype, a scalar as one element, and integer buffers are left out."""
     assert count_elements(Folder(model)) == {"F16": 88, "F32": 1}
 
 
@@ -101,7 +101,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize("content", NONSENSE)
 def test_damaged_weights_are_told(model: Path, content: bytes) -> None:
-    """A file that is not safetensors, only part of one, or states what cannot be gives an error and no traceback."""
+    """A file that is no complete and valid safetensors gives an error and no traceback."""
     (model / "model.safetensors").write_bytes(content)
     with refused("weights-damaged", str(model), kind=PlanError):
         count_elements(Folder(model))
@@ -118,7 +118,7 @@ def test_damaged_weights_are_told(model: Path, content: bytes) -> None:
     ],
 )
 def test_damaged_index_is_told(model: Path, index: str, code: str) -> None:
-    """An index that names files which are not there, or none."""
+    """An index that names missing files, or no file, is an error."""
     (model / "model.safetensors").unlink()
     (model / "model.safetensors.index.json").write_text(index)
     with refused(code, str(model), kind=PlanError):
@@ -129,7 +129,7 @@ def test_damaged_index_is_told(model: Path, index: str, code: str) -> None:
     ("config", "code"), [(None, "config-missing"), ("[]", "config-invalid"), ("{", "config-invalid")]
 )
 def test_missing_and_damaged_configuration_is_told(tmp_path: Path, config: str | None, code: str) -> None:
-    """The file is named."""
+    """A missing or damaged config.json is an error with its path."""
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with refused(code, f"{tmp_path}: config.json", kind=PlanError):
@@ -137,14 +137,14 @@ def test_missing_and_damaged_configuration_is_told(tmp_path: Path, config: str |
 
 
 def test_weights_of_another_format_are_told(tmp_path: Path) -> None:
-    """Sizes are read from safetensors only."""
+    """Weights that are not safetensors are an error."""
     (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
     with refused("weights-missing", str(tmp_path), kind=PlanError):
         count_elements(Folder(tmp_path))
 
 
 def test_quantised_weights_are_refused(model: Path) -> None:
-    """A dtype that the plan cannot convert is named."""
+    """Weights of a dtype that the plan does not know are rejected."""
     (model / "model.safetensors").write_bytes(safetensors(a=("F64", [2])))
     with refused("dtype-unknown", kind=PlanError):
         inspect(Folder(model), source="test")
@@ -152,7 +152,7 @@ def test_quantised_weights_are_refused(model: Path) -> None:
 
 @pytest.fixture
 def hub(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    """A Hub of the model's files, and a token on this machine, which nothing here needs."""
+    """Start a Hub with the model's files, and store a token on this machine that must not be used."""
     files = {path.name: path.read_bytes() for path in model.iterdir()}
     with closing(FakeHub("org/name", "main", files)) as fake:
         use_hub(monkeypatch, fake.url, tmp_path / "cache")
@@ -166,7 +166,7 @@ HUB_FILES = HubFiles("org/name", None)
 @pytest.mark.process
 @pytest.mark.parametrize("ranges", [True, False])
 def test_hub_is_asked_for_headers_only(model: Path, hub: FakeHub, ranges: bool) -> None:  # noqa: FBT001
-    """The same profile as from the folder, for a tenth of a megabyte; a proxy that knows no ranges sends it all."""
+    """The profile from the Hub equals that from a folder, and only the headers of the weights are fetched."""
     hub.ranges = ranges
     assert inspect(HUB_FILES, source="test") == inspect(Folder(model), source="test")
     assert (hub.sent < WEIGHTS / 5) is ranges
@@ -184,7 +184,7 @@ def test_sharded_weights_on_the_hub_are_added_up(hub: FakeHub) -> None:
 
 @pytest.mark.process
 def test_no_token_is_sent(hub: FakeHub) -> None:
-    """A plan is about what a container can fetch, and containers have no token."""
+    """A plan sends no token to the Hub, because containers have none."""
     inspect(HUB_FILES, source="test")
     assert hub.tokens == {None}
 
@@ -204,7 +204,7 @@ def test_no_token_is_sent(hub: FakeHub) -> None:
 def test_refusals_of_the_hub_are_told(
     hub: FakeHub, read: Callable[[HubFiles], object], status: int, headers: dict[str, str], code: str
 ) -> None:
-    """A gated model, a private one and a failing server get different codes."""
+    """A gated model, a private one and a failing Hub give different error codes."""
     hub.status, hub.headers = status, headers
     with refused(code, HUB_FILES.where, kind=HubAccessError):
         read(HUB_FILES)
@@ -212,7 +212,7 @@ def test_refusals_of_the_hub_are_told(
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "file:///etc"])
 def test_unreachable_hub_is_told(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """Without a network, the way by a folder is named; HF_ENDPOINT cannot make the command read local files."""
+    """The error for an unreachable Hub names --folder; HF_ENDPOINT cannot make the command read local files."""
     monkeypatch.setenv("HF_ENDPOINT", address)
     with refused("hub-unreachable", HUB_FILES.where, kind=HubAccessError) as caught:
         read_config(HUB_FILES)
@@ -220,7 +220,7 @@ def test_unreachable_hub_is_told(monkeypatch: pytest.MonkeyPatch, address: str) 
 
 
 def test_offline_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HF_HUB_OFFLINE keeps Hugging Face's client, and so this, from the network."""
+    """With HF_HUB_OFFLINE no request is sent, and the error names the variable."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with refused("hub-unreachable", HUB_FILES.where, kind=HubAccessError) as caught:
         read_config(HUB_FILES)

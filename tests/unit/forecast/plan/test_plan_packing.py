@@ -1,4 +1,4 @@
-"""Packing: nothing too full, replicas apart, close to the fewest bins there can be."""
+"""Packing of models: no bin over its capacity, replicas apart, close to the fewest bins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ITEMS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(items=ITEMS)
 def test_every_replica_is_placed_once_and_nothing_is_too_full(items: list[Item]) -> None:
-    """Whatever the sizes: all are placed, no bin holds two of one item, and no capacity is passed."""
+    """For any sizes all replicas are placed, no bin has two of one item, and no capacity is exceeded."""
     bins = pack(items, CAPACITY)
     placed = sorted(name for found in bins for name in found.names)
     assert placed == sorted(item.name for item in items for _ in range(item.replicas))
@@ -40,14 +40,14 @@ def test_every_replica_is_placed_once_and_nothing_is_too_full(items: list[Item])
 @settings(max_examples=30, deadline=None)
 @given(items=ITEMS, seed=st.integers())
 def test_order_of_the_catalog_changes_nothing(items: list[Item], seed: int) -> None:
-    """The placement follows from sizes and names, so it does not change when a file is sorted."""
+    """The placement depends on sizes and names, and not on the order in the file."""
     shuffled = random.Random(seed).sample(items, len(items))  # noqa: S311 - no secret
     assert [found.names for found in pack(items, CAPACITY)] == [found.names for found in pack(shuffled, CAPACITY)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_packing_is_within_ten_percent_of_the_lower_bound(seed: int) -> None:
-    """Random models of a few percent to a third of a card need hardly more endpoints than their sum does."""
+    """Random models need at most ten percent more endpoints than their sum of sizes."""
     generator = random.Random(seed)  # noqa: S311 - no secret
     items = [
         Item(
@@ -61,13 +61,13 @@ def test_packing_is_within_ten_percent_of_the_lower_bound(seed: int) -> None:
 
 
 def test_item_that_fits_nowhere_is_named() -> None:
-    """A model larger than an endpoint is told, not dropped."""
+    """A model larger than every endpoint is named."""
     with refused("model-too-large", "models.large", kind=PlanError):
         pack([Item(name="large", sizes=(101.0, 0.0, 0.0))], CAPACITY)
 
 
 def test_something_of_a_size_that_bins_lack_fits_nowhere() -> None:
-    """GPU memory cannot be had from a bin without a GPU."""
+    """A model that needs GPU memory does not fit a type without a GPU."""
     with refused("model-too-large", "models.m", kind=PlanError):
         pack([Item(name="m", sizes=(1.0, 1.0))], (0.0, 10.0))
 

@@ -1,4 +1,4 @@
-"""Memory keys that are derived where the catalog states none, and left alone where it states any."""
+"""Memory keys: computed if the catalog states none for a model, and kept if it states one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEMORY_KEYS = ("required_memory_mb", "reserved_memory_mb", "gpu.required_memory_
 
 
 def write_catalog(folder: Path, **entry: Any) -> Path:
-    """A catalog of mDeBERTa with these keys."""
+    """Write a catalog of mDeBERTa with these keys."""
     path = folder / "mine.yaml"
     endpoint = {"name": "e", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
     model = {"model_id": MDEBERTA, "task": "text-classification", **entry}
@@ -33,12 +33,12 @@ def write_catalog(folder: Path, **entry: Any) -> Path:
 
 
 def memory_of(catalog: Catalog) -> dict[str, str]:
-    """The memory keys that the model's archive would hold."""
+    """Return the memory keys of the model's archive."""
     return {key: value for key, value in properties_of(catalog.models["nli"]).items() if key in MEMORY_KEYS}
 
 
 def test_keys_are_derived_from_the_profile(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
-    """Required is what a loaded worker holds, reserved what its largest batch adds, both rounded up."""
+    """required_memory_mb is a loaded worker's memory, and reserved_memory_mb that of its largest batch."""
     path = write_catalog(tmp_path)
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
     loaded = load_catalog(path)
@@ -52,7 +52,7 @@ def test_keys_are_derived_from_the_profile(tmp_path: Path, encoder_profiles: dic
 
 
 def test_more_workers_require_more(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
-    """Each worker has its own context and weights."""
+    """More workers need more memory, because each worker has its own CUDA context and weights."""
     path = write_catalog(tmp_path, gpu={"minWorkers": 1, "maxWorkers": 3})
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
     assert memory_of(load_catalog(path).catalog)["gpu.required_memory_mb"] == "2944"
@@ -65,7 +65,7 @@ def test_more_workers_require_more(tmp_path: Path, encoder_profiles: dict[str, P
 def test_stated_memory_is_left_as_it_is(
     tmp_path: Path, encoder_profiles: dict[str, Profile], stated: dict[str, Any]
 ) -> None:
-    """One stated key means that the user decides on all of them."""
+    """If the catalog states one memory key of a model, no memory key of the model is computed."""
     path = write_catalog(tmp_path, **stated)
     before = memory_of(load_catalog(path).catalog)
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
@@ -75,7 +75,7 @@ def test_stated_memory_is_left_as_it_is(
 
 
 def test_product_is_not_touched() -> None:
-    """The product's catalog states its memory, so its archives are the ones they always were."""
+    """The default catalog states its memory keys, so they are not computed."""
     loaded = load_catalog(ENCODERS)
     assert loaded.derived_memory == frozenset()
     assert loaded.catalog.models["mdeberta"].required_memory_mb == 2048
@@ -83,12 +83,12 @@ def test_product_is_not_touched() -> None:
 
 
 def test_nothing_is_derived_without_a_profile(tmp_path: Path) -> None:
-    """No file beside the catalog, no keys."""
+    """Without a profiles file no memory keys are computed."""
     assert memory_of(load_catalog(write_catalog(tmp_path)).catalog) == {}
 
 
 def test_damaged_profiles_are_a_fault_of_the_catalog(tmp_path: Path) -> None:
-    """A profiles file that cannot be read stops what reads the catalog, in one line."""
+    """A damaged profiles file is an error of one line for each command that reads the catalog."""
     path = write_catalog(tmp_path)
     profiles_path(path).write_text("a/b: {source: s, elements: {fp32: -1}, config: {a: 1}}")
     with pytest.raises(CatalogError) as caught:
@@ -98,7 +98,7 @@ def test_damaged_profiles_are_a_fault_of_the_catalog(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\0"])
 def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> None:
-    """Any other content is told with the way out."""
+    """A profiles file that is no mapping is rejected with the fix."""
     path = write_catalog(tmp_path)
     profiles_path(path).write_text(text)
     with refused("profiles-unreadable", str(profiles_path(path)), kind=PlanError):
@@ -106,7 +106,7 @@ def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> Non
 
 
 def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
-    """The written profiles are read back unchanged, and a comment states their content."""
+    """Written profiles are read back unchanged, and the file has a comment about its content."""
     path = tmp_path / "x.profiles.yaml"
     write_profiles(path, encoder_profiles)
     assert load_profiles(path) == encoder_profiles

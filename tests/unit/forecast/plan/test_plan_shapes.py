@@ -1,4 +1,4 @@
-"""Shapes read from config.json, and the parameters that follow from them."""
+"""The dimensions in config.json, and the number of parameters that follows from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PUBLISHED = {
 
 
 def parameters_of(config: dict[str, Any]) -> int:
-    """The parameters of a BERT, XLM-RoBERTa or DeBERTa-v2 model with its head, as transformers builds it."""
+    """Return the number of parameters of a model with its head, as transformers builds it."""
     shape = ModelShape.from_config(config)
     hidden, wide = shape.hidden, shape.intermediate
     positions = shape.positions if config.get("position_biased_input", True) else 0
@@ -45,7 +45,7 @@ def parameters_of(config: dict[str, Any]) -> int:
 def test_parameters_that_follow_from_the_shape_are_the_published_ones(
     encoder_profiles: dict[str, Profile], model_id: str, parameters: int
 ) -> None:
-    """The dimensions in the profiles are right to the last parameter, or these counts would not come out."""
+    """The dimensions of the profiles give the published number of parameters."""
     profile = encoder_profiles[model_id]
     assert parameters_of(profile.config) == sum(profile.elements.values()) == parameters
 
@@ -58,7 +58,7 @@ def test_minilm_is_the_size_of_its_file(encoder_profiles: dict[str, Profile]) ->
 
 
 def test_distilbert_names_its_dimensions_otherwise() -> None:
-    """Architectures with other names for the same thing are read too."""
+    """DistilBERT's own names of dimensions are read."""
     shape = ModelShape.from_config(
         {
             "model_type": "distilbert",
@@ -75,7 +75,7 @@ def test_distilbert_names_its_dimensions_otherwise() -> None:
 
 @pytest.mark.parametrize("value", [None, 0, -1, "384", True, 3.5])
 def test_dimension_that_is_no_number_is_refused(value: object) -> None:
-    """A config that cannot be meant is told with the field."""
+    """A dimension that is no number is an error with its field."""
     with refused("config-invalid", "config.json", kind=PlanError) as caught:
         ModelShape.from_config(BERT | {"hidden_size": value})
     assert "hidden_size" in caught.value.problem
@@ -92,12 +92,12 @@ def test_dimension_that_is_no_number_is_refused(value: object) -> None:
     ],
 )
 def test_attention_follows_from_the_architecture(changes: dict[str, Any], attention: str) -> None:
-    """What is not known to be fused is counted with its scores, which is never too little."""
+    """The plan counts attention scores for each architecture that is not known to fuse them."""
     assert ModelShape.from_config(BERT | changes).attention == attention
 
 
 def test_roberta_cannot_use_two_of_its_positions() -> None:
-    """XLM-RoBERTa has 514 positions and takes 512 tokens."""
+    """XLM-RoBERTa with 514 positions takes 512 tokens."""
     config = BERT | {"model_type": "xlm-roberta", "max_position_embeddings": 514}
     assert ModelShape.from_config(config).longest_input == 512
 

@@ -1,4 +1,4 @@
-"""One worker's memory against what was measured on a real endpoint."""
+"""The planned memory of one worker, compared with measurements of a real endpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_idle_workers_are_predicted_within_three_percent(
 def test_context_from_two_workers_predicts_the_third(
     encoders: Catalog, encoder_profiles: dict[str, Profile], left_out: str
 ) -> None:
-    """The context is no figure fitted to its own test: any two workers give it, and the third agrees."""
+    """The CUDA context computed from any two measured workers predicts the memory of the third."""
     weights = {
         name: encoder_profiles[entry.model_id].weight_bytes() / 1024 / 1024 for name, entry in encoders.models.items()
     }
@@ -42,7 +42,7 @@ def test_context_from_two_workers_predicts_the_third(
 
 
 def test_fp32_weights_served_as_fp16_are_half(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
-    """The dtype served counts, not the one on disk."""
+    """The memory of weights depends on the served dtype, and not on that of the file."""
     entry = encoders.models["xlmr-large"]
     profile = encoder_profiles[entry.model_id]
     full = demand_of("xlmr-large", entry, profile, on_gpu=True)
@@ -54,7 +54,7 @@ def test_fp32_weights_served_as_fp16_are_half(encoders: Catalog, encoder_profile
 def test_peak_is_more_than_its_parts_by_the_allocators_slack(
     encoders: Catalog, encoder_profiles: dict[str, Profile]
 ) -> None:
-    """A worker under load holds weights, context, activations, kernels, and what the allocator keeps."""
+    """A worker's peak is weights, context, activations, kernels and the reserve of the allocator."""
     entry = encoders.models["minilm"]
     worker = gpu_worker(demand_of("minilm", entry, encoder_profiles[entry.model_id], on_gpu=True))
     assert worker.slack > ALLOCATOR_MIB

@@ -1,4 +1,4 @@
-"""`cohost cost`, `cohost diff` and `cohost prices refresh` as a user runs them."""
+"""`cohost cost`, `cohost diff` and `cohost prices refresh` from the command line."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def run(*arguments: str) -> Result:
 
 
 def test_comparison_as_data() -> None:
-    """This catalog first, then the measured designs, with their reported costs."""
+    """The JSON of `cohost cost` has the catalog first, then the measured designs with their reported costs."""
     data = json.loads(run("cost", "--catalog", ENCODERS, "--region", "us-east-1", "--busy-hours", "8", "--json").stdout)
     assert [round(design["per_million"], 2) for design in data["designs"]] == [3.76, 3.76, 20.48, 4.2, 3.76]
     assert data["designs"][0]["price"] == {"usd_per_hour": 1.408, "date": "2026-08-07", "source": "AWS Pricing API"}
 
 
 def test_table_names_sources() -> None:
-    """A person sees amounts and where they are from."""
+    """The table of `cohost cost` has amounts and their sources."""
     result = run("cost", "--catalog", ENCODERS, "--region", "us-east-1")
     assert "20.48" in result.stdout
     assert "104 items/s, measured 2026-08" in result.stdout
@@ -53,12 +53,12 @@ def test_markdown_for_a_pull_request() -> None:
 
 @pytest.mark.parametrize(("limit", "code"), [("1027.84", 0), ("1027.83", 2), ("0", 2)])
 def test_budget_is_held(limit: str, code: int) -> None:
-    """Over the budget is exit code 2, at it is not."""
+    """`cohost cost --max-monthly` ends with exit code 2 if the cost is above the budget, and with 0 at the budget."""
     assert run("cost", "--catalog", ENCODERS, "--region", "us-east-1", "--max-monthly", limit).exit_code == code
 
 
 def test_unknown_price_is_over_any_budget() -> None:
-    """A budget cannot be held against what is not known, and the price is asked for."""
+    """`--max-monthly` fails with an unknown price, and names the command that fetches prices."""
     result = run("cost", "--catalog", ENCODERS, "--region", "eu-central-9", "--max-monthly", "1000000")
     assert result.exit_code == 2
     assert "unknown" in result.stdout
@@ -96,7 +96,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def fake_cdk(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
-    """A cdk command that writes down how it was called."""
+    """Install a cdk command that records its calls."""
     path, seen = folder / "cdk", folder / "seen"
     path.write_text(f'#!/bin/sh\necho "$@" > {seen}\nexit {code}\n')
     path.chmod(0o755)
@@ -107,7 +107,7 @@ def fake_cdk(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
 @pytest.mark.process
 @pytest.mark.usefixtures("deployed")
 def test_diff_runs_cdk_and_shows_the_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cohost diff` is `cdk diff` of the same catalog, and the change of the bill behind it."""
+    """`cohost diff` runs `cdk diff` with the catalog, and then prints the change of the bill."""
     seen = fake_cdk(tmp_path, monkeypatch, 0)
     other = tmp_path / "other.yaml"
     other.write_text(Path(ENCODERS).read_text().replace("ml.g5.xlarge", "ml.g6.12xlarge"))
@@ -119,7 +119,7 @@ def test_diff_runs_cdk_and_shows_the_bill(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.process
 @pytest.mark.usefixtures("deployed")
 def test_failing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bill is shown all the same, and the command fails."""
+    """If `cdk diff` fails, `cohost diff` prints the bill and fails too."""
     fake_cdk(tmp_path, monkeypatch, 3)
     with refused("cdk-failed", kind=StackError):
         run("diff", "--catalog", ENCODERS, "--region", "us-east-1")
@@ -127,7 +127,7 @@ def test_failing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("deployed")
 def test_missing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the cdk command, the way to get it is named."""
+    """The error for a missing cdk command names the command that installs it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "node").write_text("#!/bin/sh\n")
     (tmp_path / "node").chmod(0o755)

@@ -32,7 +32,7 @@ def price(usd: float, day: str = "2026-08-07") -> Price:
 
 
 def test_snapshot_holds_what_the_pricing_api_gave() -> None:
-    """The two prices that were asked of AWS, with the day."""
+    """The price list has the two prices that were read from AWS, with the date."""
     prices = load_prices()
     for name, usd in (("ml.g5.xlarge", 1.408), ("ml.g6.12xlarge", 5.752)):
         found = prices.find(REGION, name)
@@ -41,7 +41,7 @@ def test_snapshot_holds_what_the_pricing_api_gave() -> None:
 
 
 def test_one_to_three_instances_cost_three_times() -> None:
-    """The bill is per instance."""
+    """Three instances cost three times as much as one."""
     one, three = (bill_for(load_prices(), REGION, "ml.g5.xlarge", least=n) for n in (1, 3))
     assert one.per_hour == (1.408, 1.408)
     assert three.per_hour == pytest.approx((4.224, 4.224))
@@ -49,7 +49,7 @@ def test_one_to_three_instances_cost_three_times() -> None:
 
 
 def test_range_of_scaling_is_a_range_of_cost() -> None:
-    """From the fewest to the most instances."""
+    """A scaling range gives a range of costs, from the fewest to the most instances."""
     bill = bill_for(load_prices(), REGION, "ml.g5.xlarge", least=0, most=2)
     assert money(bill.per_hour, 3) == "0.000..2.816"
     assert money(bill.per_month) == "0.00..2055.68"
@@ -63,7 +63,7 @@ def test_no_instance_of_a_known_type_is_free() -> None:
 @pytest.mark.parametrize(("region", "name"), [(REGION, "ml.g9.xlarge"), ("eu-central-9", "ml.g5.xlarge")])
 @pytest.mark.parametrize("count", [0, 1])
 def test_missing_type_or_region_is_unknown(region: str, name: str, count: int) -> None:
-    """What is not in the list is unknown, whatever the count, never 0."""
+    """The price of a type or region outside the list is unknown, whatever the count, and never 0."""
     bill = bill_for(load_prices(), region, name, least=count)
     assert bill.per_hour is None
     assert bill.per_month is None
@@ -71,14 +71,14 @@ def test_missing_type_or_region_is_unknown(region: str, name: str, count: int) -
 
 
 def test_price_is_old_after_180_days() -> None:
-    """On the 180th day it is not, on the next it is."""
+    """A price is old from the 181st day on."""
     found = price(1.0, "2026-01-01")
     assert not found.is_stale(dt.date(2026, 6, 30))
     assert found.is_stale(dt.date(2026, 7, 1))
 
 
 def test_missing_and_old_prices_are_told_with_the_command() -> None:
-    """Both name the type, the region and how to refresh; a fresh price needs no word."""
+    """The note of a missing or old price names the type, the region and the command that updates it."""
     day = dt.date(2027, 6, 1)
     assert "no price of ml.x in r" in (price_note(None, "r", "ml.x", day) or "")
     assert "over 180 days old; fix: cohost prices refresh --region r" in (price_note(price(1), "r", "ml.x", day) or "")
@@ -86,7 +86,7 @@ def test_missing_and_old_prices_are_told_with_the_command() -> None:
 
 
 def test_day_can_be_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SOURCE_DATE_EPOCH makes a synth repeatable; anything else in it is ignored."""
+    """SOURCE_DATE_EPOCH fixes the date of a synth, and an invalid value is ignored."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     assert today() == dt.date(1970, 1, 1)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
@@ -94,7 +94,7 @@ def test_day_can_be_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_list_survives_being_written(tmp_path: Path) -> None:
-    """A list that is written and read is the same, one line a price."""
+    """A price list is read back unchanged, with one line per price."""
     path = tmp_path / "prices.json"
     write_prices(path, load_prices())
     assert load_prices(path) == load_prices()
@@ -112,7 +112,7 @@ def test_list_survives_being_written(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_list_is_told(tmp_path: Path, content: bytes) -> None:
-    """A price of 0, no date, or no JSON at all: the file and the fix."""
+    """A price list with a price of 0, without a date or without JSON is an error with the fix."""
     path = tmp_path / "prices.json"
     path.write_bytes(content)
     with refused("price-list-invalid", str(path), kind=PriceError):
@@ -120,7 +120,7 @@ def test_damaged_list_is_told(tmp_path: Path, content: bytes) -> None:
 
 
 def test_list_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """COHOST_PRICES names another list, and one that is not there is told."""
+    """COHOST_PRICES names another price list, and a missing file is an error."""
     path = tmp_path / "mine.json"
     monkeypatch.setenv("COHOST_PRICES", str(path))
     with refused("price-list-unreadable", str(path), kind=PriceError):
@@ -130,6 +130,6 @@ def test_list_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The command says so in one line."""
+    """A price list that cannot be written is an error of one line."""
     with refused("price-list-unwritable", kind=PriceError):
         write_prices(tmp_path / "nowhere" / "x.json", load_prices())

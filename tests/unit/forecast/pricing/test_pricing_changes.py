@@ -28,12 +28,12 @@ def cloudformation() -> Any:
 
 
 def line(value: str) -> CostLine:
-    """A cost as it would be deployed."""
+    """Return a cost as it would be deployed."""
     return CostLine(value=value, description="")
 
 
 def stack(**outputs: str) -> dict[str, Any]:
-    """A stack as CloudFormation describes it."""
+    """Return a stack as CloudFormation describes it."""
     found = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
     return {
         "Stacks": [{"StackName": "s", "CreationTime": "2026-01-01", "StackStatus": "CREATE_COMPLETE", "Outputs": found}]
@@ -41,7 +41,7 @@ def stack(**outputs: str) -> dict[str, Any]:
 
 
 def test_cost_lines_of_the_product() -> None:
-    """What goes into the stack's outputs, with where it is from."""
+    """The stack's cost outputs contain the prices and the source of each price."""
     lines = planned_costs(load_catalog(ENCODERS).catalog, load_prices(), "us-east-1")
     assert {name: found.value for name, found in lines.items()} == {
         "CostPerHourUsd": "1.408",
@@ -60,7 +60,7 @@ def scaled(scaling: dict[str, Any], **endpoint: Any) -> Catalog:
 
 
 def test_cost_lines_of_a_catalog_that_scales_to_zero() -> None:
-    """Nothing while nobody calls; what a deployment costs nevertheless stands beside it."""
+    """A scale-to-zero catalog costs nothing without calls, and its outputs name the cost of a deploy."""
     lines = planned_costs(scaled({}, topology="scale-to-zero"), load_prices(), "us-east-1")
 
     assert {name: found.value for name, found in lines.items()} == {
@@ -76,7 +76,7 @@ def test_cost_lines_of_a_catalog_that_scales_to_zero() -> None:
 
 
 def test_first_deploy_counts_the_copies_and_the_idle_time() -> None:
-    """Two copies of 8.4 minutes of starting, 10 of waiting for calls, 12 of going; and one that waits for an hour."""
+    """The cost of a first deploy includes the start of the copies, the idle time and the end of the instances."""
     catalog = scaled({"max": 2, "idle_minutes": 10}, topology="scale-to-zero", copy_count=2)
     assert planned_costs(catalog, load_prices(), "us-east-1")["CostFirstDeployUsd"].value == "1.43"
     catalog = scaled({"max": 1, "idle_minutes": 60}, topology="scale-to-zero")
@@ -84,7 +84,7 @@ def test_first_deploy_counts_the_copies_and_the_idle_time() -> None:
 
 
 def test_bounds_of_scaling_are_bounds_of_the_bill() -> None:
-    """From the fewest to the most instances; copies that share a large instance share its price."""
+    """The bill ranges from the fewest to the most instances; copies on one instance share its price."""
     multi = planned_costs(scaled({"min": 1, "max": 3}), load_prices(), "us-east-1")
     assert multi["CostPerHourUsd"].value == "1.408..4.224"
     assert "CostFirstDeployUsd" not in multi
@@ -93,32 +93,32 @@ def test_bounds_of_scaling_are_bounds_of_the_bill() -> None:
 
 
 def test_unknown_price_makes_the_first_deploy_unknown_too() -> None:
-    """No amount is made up for a region without a price."""
+    """The cost of a first deploy is unknown in a region without a price."""
     lines = planned_costs(scaled({}, topology="scale-to-zero"), load_prices(), "eu-central-1")
     assert {line.value for line in lines.values()} == {"unknown"}
 
 
 def test_changes_carry_their_sign() -> None:
-    """Dearer, cheaper, the same; and no difference is made up where something is unknown."""
+    """A change of cost has its sign, and none is computed for an unknown cost."""
     before = {"a": "1.408", "b": "10.00..30.00", "c": "5.00", "d": "unknown"}
     after = {name: line(value) for name, value in {"a": "5.752", "b": "0.00..20.00", "c": "5.00", "d": "1.00"}.items()}
     assert [row[3] for row in cost_changes(before, after)] == ["+4.34", "-10.00", "none", "unknown"]
 
 
 def test_new_stack_has_nothing_before() -> None:
-    """A first deploy is compared with nothing, in words."""
+    """The diff of a new stack says that there was no cost before."""
     assert cost_changes({}, {"a": line("1.00")}) == [("a", "not deployed", "1.00", "unknown")]
 
 
 def test_deployed_costs_are_the_stacks_outputs(cloudformation: Any) -> None:
-    """Only the outputs about money are taken; a stack of an older version has none."""
+    """The deployed costs are the stack's outputs about money; a stack of an older version has none."""
     with Stubber(cloudformation) as stubber:
         stubber.add_response("describe_stacks", stack(CostPerHourUsd="1.408", EndpointName="e"), {"StackName": "s"})
         assert deployed_costs(cloudformation, "s") == {"CostPerHourUsd": "1.408"}
 
 
 def test_stack_that_is_not_there_costs_nothing_yet(cloudformation: Any) -> None:
-    """A missing stack is no fault, a refusal is."""
+    """A missing stack has no cost, and a denied request is an error."""
     with Stubber(cloudformation) as stubber:
         stubber.add_client_error("describe_stacks", "ValidationError", "Stack with id s does not exist")
         assert deployed_costs(cloudformation, "s") == {}
@@ -128,5 +128,5 @@ def test_stack_that_is_not_there_costs_nothing_yet(cloudformation: Any) -> None:
 
 
 def test_markdown_is_a_table() -> None:
-    """Bars are escaped, what is not there is a dash."""
+    """In the Markdown table bars are escaped and missing values are dashes."""
     assert markdown_table(("a", "b"), [("x|y", None)]) == "| a | b |\n| --- | --- |\n| x\\|y | - |"

@@ -40,39 +40,39 @@ def test_reported_costs_come_out_within_a_cent(design: Design, reported: float) 
 
 
 def test_cpu_price_follows_from_its_own_row() -> None:
-    """The CPU design's price was not written down; its cost and rate give 0.408 USD an hour."""
+    """The CPU design's price of 0.408 USD per hour follows from its published cost and rate."""
     assert round(4.20 * 27 * 3600 / 1e6, 3) == CPU_PRICE.usd_per_hour == 0.408
 
 
 def test_idle_hours_are_paid_for() -> None:
-    """Eight busy hours a day make a million three times as dear on an endpoint that never sleeps."""
+    """With eight busy hours a day a million items cost three times as much on an endpoint that always runs."""
     cost = cost_of(ONE_ENDPOINT, load_prices(), REGION, busy_hours=8)
     assert cost.per_month == pytest.approx(1.408 * 730)
     assert cost.per_million_busy == pytest.approx(3 * 3.7607, abs=0.001)
 
 
 def test_scale_to_zero_pays_busy_hours_and_the_tail() -> None:
-    """Eight hours a day and 27 minutes of idling after them, instead of 24 hours."""
+    """Scale-to-zero with eight busy hours pays for these and 27 idle minutes."""
     cost = cost_of(SCALE_TO_ZERO, load_prices(), REGION, busy_hours=8)
     assert cost.per_month == pytest.approx(1.408 * (8 + 27 / 60) * 730 / 24)
     assert cost.per_million_busy == pytest.approx(3.7607 * (8 + 27 / 60) / 8, abs=0.001)
 
 
 def test_scale_to_zero_saves_nothing_when_always_busy() -> None:
-    """A day has 24 hours, tail included."""
+    """With 24 busy hours scale-to-zero costs as much as a permanent endpoint."""
     always = cost_of(SCALE_TO_ZERO, load_prices(), REGION)
     assert always.per_month == pytest.approx(cost_of(ONE_ENDPOINT, load_prices(), REGION).per_month)
 
 
 @pytest.mark.parametrize("hours", [0, -1, 24.5, float("nan")])
 def test_busy_hours_are_those_of_a_day(hours: float) -> None:
-    """Anything but above 0 and up to 24 is refused."""
+    """Busy hours of 0 and of over 24 are rejected."""
     with refused("hours-range", "--busy-hours", kind=PriceError):
         cost_of(ONE_ENDPOINT, load_prices(), REGION, busy_hours=hours)
 
 
 def test_unknown_price_makes_all_of_it_unknown() -> None:
-    """Nothing is 0 that is not known."""
+    """An unknown price makes all costs unknown, and never 0."""
     cost = cost_of(
         Design(name="x", instance_type="ml.g9.xlarge", items_per_second=1, source="s"), load_prices(), REGION
     )
@@ -87,7 +87,7 @@ def test_no_instances_cost_nothing_and_do_nothing() -> None:
 
 
 def test_more_instances_leave_the_cost_of_a_million() -> None:
-    """Three instances do three times as much for three times the price."""
+    """Three instances answer three times as much for three times the price, so a million costs the same."""
     three = Design(name="x", instance_type="ml.g5.xlarge", items_per_second=104, source="s", instances=3)
     assert cost_of(three, load_prices(), REGION).per_million == pytest.approx(3.76, abs=0.01)
 
@@ -119,7 +119,7 @@ def test_reports_of_ones_own_are_compared(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_reports_are_told(tmp_path: Path, text: str, code: str) -> None:
-    """A file that is no report is named with what a report holds."""
+    """A file that is no report is an error with the form of a report."""
     path = tmp_path / "r.json"
     path.write_text(text)
     with refused(code, str(path), kind=PriceError):
@@ -129,7 +129,7 @@ def test_wrong_reports_are_told(tmp_path: Path, text: str, code: str) -> None:
 
 
 def run_report(*, rate: float | None = 90.0, marks: tuple[str, ...] = (), emulated: bool = False) -> str:
-    """The report.json of a load test with one run on two instances."""
+    """Return the report.json of a load test with one run on two instances."""
     record = {
         "label": "mine",
         "started": 1796000000.0,
@@ -140,7 +140,7 @@ def run_report(*, rate: float | None = 90.0, marks: tuple[str, ...] = (), emulat
 
 
 def test_report_of_the_load_test_is_read(tmp_path: Path) -> None:
-    """Each run is a design with its own rate; that of two instances is half of it for each."""
+    """Each load test of a report is a design with its rate per instance."""
     path = tmp_path / "report.json"
     path.write_text(run_report())
     (design,) = read_reports(path)
@@ -149,7 +149,7 @@ def test_report_of_the_load_test_is_read(tmp_path: Path) -> None:
 
 
 def test_fields_of_the_load_tests_report_are_the_ones_read() -> None:
-    """The report's own model has what is looked up here, so that neither changes alone."""
+    """The fields that pricing reads exist in the report's own model."""
     assert {"label", "started", "target", "marks"} <= RunRecord.model_fields.keys()
     assert {"instance_type", "instance_count", "emulated"} <= Target.model_fields.keys()
     assert {"message", "invalid"} <= Mark.model_fields.keys()
@@ -158,7 +158,7 @@ def test_fields_of_the_load_tests_report_are_the_ones_read() -> None:
 
 
 def test_emulated_run_has_no_cost_per_million(tmp_path: Path) -> None:
-    """What a laptop does is not what an ml.g5.xlarge does, so it is not priced as if it were."""
+    """A result of the emulator has no price per million items, because it tells nothing about the speed on AWS."""
     path = tmp_path / "report.json"
     path.write_text(run_report(emulated=True))
     (design,) = read_reports(path)
@@ -167,14 +167,14 @@ def test_emulated_run_has_no_cost_per_million(tmp_path: Path) -> None:
 
 
 def test_run_without_batch_8_has_no_cost_per_million(tmp_path: Path) -> None:
-    """What was not measured is unknown."""
+    """A result without the measured batch size 8 has an unknown price per million items."""
     path = tmp_path / "report.json"
     path.write_text(run_report(rate=None))
     assert cost_of(read_reports(path)[0], load_prices(), REGION).per_million is None
 
 
 def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
-    """A run that calls itself invalid gives no figure about money."""
+    """An invalid load test has no price per million."""
     path = tmp_path / "report.json"
     path.write_text(run_report(marks=("the generator was too slow",)))
     with refused("run-invalid", str(path), kind=PriceError) as caught:
@@ -199,7 +199,7 @@ def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> Non
 
 
 def test_catalog_that_keeps_a_copy_bills_all_hours() -> None:
-    """Scaling from one instance up never reaches zero; the fewest instances are what is compared."""
+    """Scaling with a minimum of one bills all hours for the fewest instances."""
     catalog = load_catalog(ENCODERS).catalog.model_copy(update={"scaling": Scaling(min=2, max=4)})
 
     design = design_of(catalog)

@@ -1,4 +1,4 @@
-"""The AWS Pricing API: what is asked, pages, and answers that cannot be used."""
+"""The AWS Pricing API: requests, pages, and answers that cannot be used."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def product(name: str, usd: str, *, unit: str = "Hrs") -> str:
 
 @pytest.fixture
 def pricing() -> Iterator[tuple[Any, Stubber]]:
-    """A client of the API, and what it shall answer."""
+    """Return a client of the API with prepared answers."""
     client = boto3.client("pricing", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
     with Stubber(client) as stubber:
         yield client, stubber
 
 
 def test_hosting_prices_of_a_region_are_asked_page_by_page(pricing: tuple[Any, Stubber]) -> None:
-    """The query is the one that AWS documents, and every page is read."""
+    """The request has AWS's documented filters, and every page is read."""
     client, stubber = pricing
     pages = [[product("ml.g5.xlarge", "1.7610000000")], [product("ml.g6.xlarge", "1.41"), product("ml.t2.xlarge", "1")]]
     stubber.add_response("get_products", {"PriceList": pages[0], "NextToken": "more"}, QUERY)
@@ -74,21 +74,21 @@ def test_hosting_prices_of_a_region_are_asked_page_by_page(pricing: tuple[Any, S
     ],
 )
 def test_free_tiers_and_other_units_are_no_prices(pricing: tuple[Any, Stubber], text: str) -> None:
-    """A free tier of 0 USD, or a price by something else than hours, is left out: unknown, not 0."""
+    """A free tier and a price in another unit than hours are ignored, so the price is unknown."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [text]}, QUERY)
     assert fetch_prices(client, "eu-central-1", day=DAY, instance_types=TYPES) == {}
 
 
 def test_same_price_twice_is_one(pricing: tuple[Any, Stubber]) -> None:
-    """The API lists some types under several products of one price."""
+    """Several products of a type with the same price give one price."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [product("ml.g5.xlarge", "2"), product("ml.g5.xlarge", "2.0")]})
     assert len(fetch_prices(client, "eu-central-1", day=DAY, instance_types=TYPES)) == 1
 
 
 def test_two_prices_of_one_type_are_not_chosen_between(pricing: tuple[Any, Stubber]) -> None:
-    """A guess about money is worse than none."""
+    """Two prices of one type are an error."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [product("ml.g5.xlarge", "2"), product("ml.g5.xlarge", "3")]})
     with refused("price-ambiguous", "ml.g5.xlarge in eu-central-1", kind=PriceError):
@@ -97,7 +97,7 @@ def test_two_prices_of_one_type_are_not_chosen_between(pricing: tuple[Any, Stubb
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"product": {}}', "null"])
 def test_answers_of_another_form_are_told(pricing: tuple[Any, Stubber], text: str) -> None:
-    """A changed API gives a sentence."""
+    """An answer of the Pricing API in another form is a clear error."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [text]})
     with refused("product-unknown", kind=PriceError):
@@ -105,7 +105,7 @@ def test_answers_of_another_form_are_told(pricing: tuple[Any, Stubber], text: st
 
 
 def test_other_regions_and_types_keep_their_prices(pricing: tuple[Any, Stubber]) -> None:
-    """A refresh of one region renews what was fetched and loses nothing."""
+    """An update of one region keeps all other prices."""
     client, stubber = pricing
     stubber.add_response("get_products", {"PriceList": [product("ml.g5.xlarge", "9")]})
     before = load_prices()
@@ -121,6 +121,6 @@ def test_other_regions_and_types_keep_their_prices(pricing: tuple[Any, Stubber])
 
 
 def test_empty_answer_leaves_the_list_alone() -> None:
-    """A misspelt region has no prices, which is no reason to write any."""
+    """A region without prices is an error, and the price list stays."""
     with refused("region-unpriced", "--region", kind=PriceError):
         with_region(load_prices(), "eu-centrall-1", {})

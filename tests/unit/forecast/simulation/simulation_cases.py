@@ -21,7 +21,7 @@ def trace(counts: Sequence[int]) -> Trace:
 
 
 def rules(topology: str, **changes: Any) -> Rules:
-    """One copy or instance at most, concurrency tracked; with what is given in its place."""
+    """Return rules with one copy or instance at most and tracked concurrency, with the given changes."""
     settings: dict[str, Any] = {"min": 0 if topology == SCALE_TO_ZERO else 1, "max": 1, "metric": "concurrency"}
     settings |= {"target": 4.0, "scale_in_cooldown": 300, "scale_out_cooldown": 60}
     return Rules(topology=topology, **{**settings, **changes})

@@ -1,4 +1,4 @@
-"""`cohost simulate`: tables, JSON, the page, and what it refuses."""
+"""`cohost simulate`: tables, JSON, the page, and rejected options."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def run(*arguments: str) -> Result:
 
 
 def data(*arguments: str) -> Any:
-    """What the command prints as JSON."""
+    """Return what `cohost simulate` prints as JSON."""
     return json.loads(run(*arguments, "--json").stdout)
 
 
 def test_it_shows_cost_and_calls_of_both_topologies() -> None:
-    """The numbers that one chooses by: 24 hours against those of the idle day's tail."""
+    """The table has cost and calls of both topologies: 24 hours for one, the tail of an idle day for the other."""
     result = run("--pattern", "idle", "--days", "1")
     assert result.exit_code == 0
     for text in ("multi-model", "33.79", "1027.84", "scale-to-zero, fail", "scale-to-zero, wait", "0.63", "0.45"):
@@ -42,7 +42,7 @@ def test_it_shows_cost_and_calls_of_both_topologies() -> None:
 
 
 def test_json_has_everything_a_script_compares() -> None:
-    """One entry a design, with settings, cost, ends of calls, percentiles."""
+    """The JSON has one entry per design, with settings, cost, outcomes of calls and percentiles."""
     found = data("--pattern", "office-hours", "--days", "1", "--idle-minutes", "30")
     assert [(one["topology"], one["callers"]) for one in found["results"]] == [
         ("multi-model", None),
@@ -61,7 +61,7 @@ def test_json_has_everything_a_script_compares() -> None:
 
 
 def test_a_sweep_marks_what_nothing_beats() -> None:
-    """Longer idle times cost more; where they serve no better, they carry no star."""
+    """A sweep marks each setting for which no other is both cheaper and better."""
     result = run("--pattern", "nightly", "--idle-minutes", "5,60", "--callers", "fail")
     assert re.search(r"scale-to-zero, fail \* +│ 5 ", result.stdout)
     assert re.search(r"scale-to-zero, fail +│ 60 ", result.stdout)
@@ -69,7 +69,7 @@ def test_a_sweep_marks_what_nothing_beats() -> None:
 
 
 def test_an_unknown_price_is_unknown_and_never_0() -> None:
-    """Hours are known all the same; a warning says how to get the price."""
+    """Without a price the table has hours, and a warning names the command that fetches prices."""
     result = run("--pattern", "idle", "--days", "1", "--region", "eu-north-1")
     assert result.stdout.count("unknown") >= 3 * 2
     assert "no price of ml.g5.xlarge in eu-north-1" in result.stderr
@@ -79,7 +79,7 @@ def test_an_unknown_price_is_unknown_and_never_0() -> None:
 
 
 def test_figures_of_the_service_can_be_given() -> None:
-    """An instance that wakes, works and goes otherwise than the measured one."""
+    """Options replace the measured times and rates of the service."""
     given = ["--requests-per-second", "10", "--service-ms", "20", "--wake-seconds", "120", "--start-seconds", "30"]
     given += ["--tail-minutes", "2", "--instance-tail-minutes", "1", "--wake-timeout", "60"]
     found = data("--pattern", "idle", "--days", "1", *given)
@@ -97,7 +97,7 @@ def test_figures_of_the_service_can_be_given() -> None:
 
 
 def test_a_rate_of_other_models_is_not_taken_silently() -> None:
-    """The measured rate is that of three models on one type."""
+    """A warning says so if the rate was measured with other models or another type."""
     assert "measured with other models" not in run("--pattern", "idle").stderr
     warned = run("--pattern", "idle", "--catalog", OFFLINE)
     assert "measured with other models" in warned.stderr
@@ -105,7 +105,7 @@ def test_a_rate_of_other_models_is_not_taken_silently() -> None:
 
 
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
-    """Its calls, not a pattern's."""
+    """With --trace the replay uses the calls of the file."""
     file = tmp_path / "calls.csv"
     file.write_text("time,requests\n2027-01-04T08:00Z,5\n2027-01-04T09:00Z,7\n", encoding="utf-8")
     assert data("--trace", str(file))["trace"]["calls"] == 12
@@ -123,14 +123,14 @@ def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_refused_in_one_line(arguments: list[str], code: str, field: str) -> None:
-    """Before anything is replayed, with the option."""
+    """A wrong option is rejected in one line with its name, before a replay."""
     with refused(code, field, kind=SimulationError) as caught:
         run(*arguments)
     assert "\n" not in str(caught.value)
 
 
 def test_the_page_stands_alone_and_shows_every_plot(tmp_path: Path) -> None:
-    """No script and no address; traffic, copies of each design, lost calls, and for a sweep cost against service."""
+    """The page has no script and no link, and has plots of traffic, copies, lost calls and, for a sweep, cost."""
     file = tmp_path / "scaling.html"
     result = run("--pattern", "bursts", "--idle-minutes", "none,60", "--html", str(file))
     page = file.read_text(encoding="utf-8")
@@ -153,7 +153,7 @@ def test_the_page_stands_alone_and_shows_every_plot(tmp_path: Path) -> None:
 
 
 def test_the_page_of_quiet_traffic_says_so(tmp_path: Path) -> None:
-    """No call, no price, one day: still a page, without an empty plot of refused calls passing for one."""
+    """The page of traffic without calls and prices says so, and has no empty plot of rejected calls."""
     file = tmp_path / "idle.html"
     run("--pattern", "idle", "--days", "1", "--region", "eu-north-1", "--html", str(file))
     page = file.read_text(encoding="utf-8")
@@ -162,6 +162,6 @@ def test_the_page_of_quiet_traffic_says_so(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
-    """A folder that does not exist."""
+    """A page in a missing folder is an error."""
     with refused("page-unwritable", "--html", kind=ReportError):
         run("--pattern", "idle", "--days", "1", "--html", str(tmp_path / "none" / "x.html"))

@@ -1,4 +1,4 @@
-"""What holds of every replay, whatever the traffic and the settings."""
+"""The properties that every replay has, whatever the traffic and the settings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ METRICS = st.sampled_from((("concurrency", 4.0), ("concurrency", 0.5), ("invocat
 
 
 def counts_of(stretches: list[tuple[int, int]]) -> list[int]:
-    """Calls by minute, from stretches of minutes with the same number."""
+    """Return calls per minute from stretches of minutes with equal numbers."""
     return [calls for minutes, calls in stretches for _ in range(minutes)] or [0]
 
 
 @st.composite
 def any_rules(draw: st.DrawFn) -> Rules:
-    """Rules of either topology, within their bounds."""
+    """Return rules of either topology within their bounds."""
     least = draw(st.integers(0, 2))
     most = draw(st.integers(max(1, least), 4))
     metric, target = draw(METRICS)
@@ -47,7 +47,7 @@ def test_every_call_has_one_end_and_capacity_stays_in_its_bounds(
     rules: Rules,
     patient: bool,  # noqa: FBT001 - drawn by hypothesis
 ) -> None:
-    """Answered, refused, timed out and still waiting add up; instances stay within the bounds, and so does the cost."""
+    """Each call has one outcome, and instances and cost stay within the bounds."""
     found = replay(trace(counts_of(stretches)), rules, SERVICE, patient=patient)
     tally = found.tally
     assert tally.answered + tally.refused + tally.timed_out + found.unanswered == found.trace.calls
@@ -64,7 +64,7 @@ def test_every_call_has_one_end_and_capacity_stays_in_its_bounds(
 def test_without_zero_copies_nothing_is_refused_and_nothing_wakes(
     stretches: list[tuple[int, int]], rules: Rules
 ) -> None:
-    """Where one serves all the time, calls can only queue and time out."""
+    """If one instance always serves, calls can queue and time out, but none is rejected and none wakes a copy."""
     found = replay(trace(counts_of(stretches)), rules, SERVICE)
     if rules.min:
         assert (found.tally.refused, found.tally.delayed, found.cold_starts) == (0, 0, 0)
@@ -73,7 +73,7 @@ def test_without_zero_copies_nothing_is_refused_and_nothing_wakes(
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 4), st.sampled_from((None, 1, 10)))
 def test_an_idle_trace_costs_at_most_the_deploy_and_its_tail(minutes: int, start: int, idle: int | None) -> None:
-    """Copies that nobody calls go after 15 minutes at most, and their instances 12 minutes later."""
+    """Without calls copies end after at most 15 minutes, and their instances 12 minutes later."""
     found = replay(trace([0] * minutes), zero(max=4, start=start, idle_minutes=idle), SERVICE)
     assert found.instance_hours <= start * 27 / 60 + 1e-9
 
@@ -83,7 +83,7 @@ def test_an_idle_trace_costs_at_most_the_deploy_and_its_tail(minutes: int, start
 def test_more_calls_save_at_most_the_starts_that_they_spare(
     stretches: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Further calls wake earlier or keep awake longer, with one copy; a copy kept awake need not start again.
+    """Additional calls lower the cost at most by the starts that they avoid.
 
     A start that comes earlier may end earlier too, by the minutes in which the alarms of waking and of sleeping look.
     """

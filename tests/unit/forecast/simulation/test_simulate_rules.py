@@ -1,4 +1,4 @@
-"""Scaling settings: the catalog's, and what options put in their place."""
+"""Scaling settings of a replay: those of the catalog, replaced by options."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _catalog(tmp_path: Path) -> Callable[..., Catalog]:
 
 
 def test_a_catalog_that_does_not_scale_keeps_its_instances_or_goes_to_zero(catalog: Callable[..., Catalog]) -> None:
-    """Two instances: always two, or up to two copies and none at rest."""
+    """A catalog of two instances without `scaling` is replayed with always two, and with zero to two copies."""
     [(chosen, (multi, zero))] = rules_of(catalog({"initial_instance_count": 2}), {})
     assert chosen == {}
     assert (multi.topology, multi.min, multi.max, multi.start) == ("multi-model", 2, 2, 2)
@@ -51,7 +51,7 @@ def test_a_catalog_that_does_not_scale_keeps_its_instances_or_goes_to_zero(catal
 
 
 def test_the_catalogs_scaling_is_taken_over(catalog: Callable[..., Catalog]) -> None:
-    """Every key that a topology reads; multi-model has no idle time and no minimum of 0."""
+    """The rules take each scaling key that a topology reads; multi-model has no idle time and no minimum of 0."""
     scaling = {"min": 0, "max": 1, "metric": "invocations", "target": 90, "scale_in_cooldown": 7}
     scaling |= {"scale_out_cooldown": 8, "idle_minutes": 40}
     [(_, (multi, zero))] = rules_of(catalog({"topology": "scale-to-zero"}, scaling), {})
@@ -68,7 +68,7 @@ def test_the_catalogs_scaling_is_taken_over(catalog: Callable[..., Catalog]) -> 
 
 @pytest.mark.parametrize("scaling", [None, {"min": 1, "max": 3}])
 def test_each_topology_tracks_its_own_default(catalog: Callable[..., Catalog], scaling: dict[str, Any] | None) -> None:
-    """As a deploy with that topology would; a given target is that of the catalog's topology in both."""
+    """Each topology has its own default metric and target; a given target applies to the topology of the catalog."""
     [(_, (multi, zero))] = rules_of(catalog(scaling=scaling), {})
     assert (multi.metric, multi.target, zero.metric, zero.target) == ("invocations", 1000, "concurrency", 4)
     [(_, (multi, zero))] = rules_of(catalog(scaling=scaling), {"target": [300.0]})
@@ -76,14 +76,14 @@ def test_each_topology_tracks_its_own_default(catalog: Callable[..., Catalog], s
 
 
 def test_several_values_are_every_combination(catalog: Callable[..., Catalog]) -> None:
-    """Two by two settings, in the given order."""
+    """Several values of several settings give every combination, in the given order."""
     found = rules_of(catalog(), {"max": [1, 2], "idle_minutes": [None, 5]})
     assert [(c["max"], c["idle_minutes"]) for c, _ in found] == [(1, None), (1, 5), (2, None), (2, 5)]
     assert [zero.idle_minutes for _, (_, zero) in found] == [None, 5, None, 5]
 
 
 def test_what_a_topology_does_not_read_is_not_replayed_again(catalog: Callable[..., Catalog]) -> None:
-    """Idle times: three lines of scale-to-zero for each kind of caller, one of multi-model."""
+    """Several idle times are replayed for scale-to-zero, and only once for multi-model."""
     combinations = rules_of(catalog(), {"idle_minutes": [None, 5, 9]})
     day = trace([0] * 60)
     found = list(replay_all(day, combinations, Service(), callers=Callers.BOTH))
@@ -109,14 +109,14 @@ def test_what_a_topology_does_not_read_is_not_replayed_again(catalog: Callable[.
 def test_settings_that_the_service_would_refuse_are_refused(
     catalog: Callable[..., Catalog], overrides: dict[str, list[Any]], code: str, field: str
 ) -> None:
-    """By the rules of the catalog, naming the key."""
+    """Settings are rejected by the catalog's rules, with the name of the key."""
     with refused(code, field, kind=SimulationError) as caught:
         rules_of(catalog(), overrides)
     assert "fix: " in str(caught.value)
 
 
 def test_copies_take_one_gpu_each(catalog: Callable[..., Catalog]) -> None:
-    """Four on ml.g5.12xlarge; a multi-model endpoint counts instances."""
+    """Four copies fit on one ml.g5.12xlarge; a multi-model endpoint counts instances."""
     [(_, (multi, zero))] = rules_of(catalog({"instance_type": "ml.g5.12xlarge"}), {})
     assert (multi.per_instance, zero.per_instance) == (1, 4)
 
@@ -130,7 +130,7 @@ def test_a_schedule_is_due_in_its_own_time_zone() -> None:
 
 
 def test_a_schedule_is_replayed_for_both_topologies(catalog: Callable[..., Catalog]) -> None:
-    """One copy from 8 to 18 costs its ten hours and the tails; a multi-model endpoint keeps one anyway."""
+    """A copy that is scheduled from 8 to 18 costs ten hours and its tails; a multi-model endpoint always has one."""
     schedule = [
         {"name": "up", "cron": "cron(0 8 * * ? *)", "min": 1},
         {"name": "down", "cron": "cron(0 18 * * ? *)", "min": 0},
@@ -146,12 +146,12 @@ def test_a_schedule_is_replayed_for_both_topologies(catalog: Callable[..., Catal
     ("field", "value"), [("wake_s", 59), ("requests_per_second", 0), ("service_s", -1), ("start_s", -1)]
 )
 def test_figures_that_no_service_has_are_refused(field: str, value: float) -> None:
-    """The message names the figure and what is allowed."""
+    """An impossible time or rate is rejected with its option and the allowed values."""
     with refused("figure-range", field, kind=SimulationError):
         Service(**{field: value})
 
 
 def test_other_starts_take_the_waking_time_less_the_alarm() -> None:
-    """504 seconds of the 564, unless it was measured."""
+    """Other starts take 504 of the 564 seconds of a wake-up, unless a time is given."""
     assert Service().growth_s == 504
     assert Service(start_s=0).growth_s == 0

@@ -50,19 +50,19 @@ def _read(tmp_path: Path) -> Callable[..., Trace]:
 def test_counts_and_single_requests_in_either_format_become_calls_a_minute(
     read: Callable[..., Trace], name: str, text: str
 ) -> None:
-    """Header or none, names in any case, ISO times or seconds, any order, empty lines: three calls, none, and one."""
+    """Traces with or without header, counts, ISO times and any order give calls per minute."""
     found = read(text, name)
     assert (found.start, list(found.counts), found.name) == (EIGHT, [3, 0, 1], name)
 
 
 def test_bins_wider_than_a_minute_are_spread_and_gaps_are_quiet(read: Callable[..., Trace]) -> None:
-    """Five-minute bins, the second one missing."""
+    """Calls of five-minute bins are spread over minutes, and a missing bin has none."""
     found = read("time,requests\n2027-01-04T08:00Z,7\n2027-01-04T08:10Z,5\n2027-01-04T08:15Z,0\n")
     assert list(found.counts) == [1, 2, 1, 2, 1] + [0] * 5 + [1] * 5 + [0] * 5
 
 
 def test_bins_narrower_than_a_minute_are_added_up(read: Callable[..., Trace]) -> None:
-    """Twenty-second bins."""
+    """Bins of twenty seconds are added up to minutes."""
     found = read("time,requests\n" + "\n".join(f"{1799049600 + 20 * index},{index}" for index in range(6)))
     assert list(found.counts) == [0 + 1 + 2, 3 + 4 + 5]
 
@@ -74,7 +74,7 @@ def test_bins_narrower_than_a_minute_are_added_up(read: Callable[..., Trace]) ->
     st.sampled_from((1, 7, 10, 60, 90, 300, 3600)),
 )
 def test_no_call_is_lost_or_made_by_spreading(bins: list[tuple[int, int]], width: int) -> None:
-    """Whatever the width and the place of the bins."""
+    """Spreading the calls of bins keeps their number, whatever the width and the place of the bins."""
     found = trace_of_bins("a test", [(at * width, calls) for at, calls in bins], width)
     assert found.calls == sum(calls for _, calls in bins)
     assert min(found.counts) >= 0
@@ -95,7 +95,7 @@ def test_no_call_is_lost_or_made_by_spreading(bins: list[tuple[int, int]], width
 def test_faults_come_with_their_lines(
     read: Callable[..., Trace], name: str, text: str, faults: list[tuple[str, int]]
 ) -> None:
-    """All faults of a file come together, each with its line."""
+    """All faults of a trace are reported together, each with its line."""
     with refused(faults[0][0], kind=SimulationError) as caught:
         read(text, name)
     found = [(entry["code"], int(entry["field"].rpartition(":")[2])) for entry in caught.value.entries()]
@@ -114,20 +114,20 @@ def test_faults_come_with_their_lines(
 def test_files_that_are_wrong_as_a_whole_are_refused(
     read: Callable[..., Trace], name: str, text: str, code: str
 ) -> None:
-    """With and without counts, no request at all, more than five years."""
+    """A trace is rejected if it mixes rows with and without counts, has no request, or exceeds five years."""
     with refused(code, kind=SimulationError):
         read(text, name)
 
 
 def test_a_file_full_of_faults_is_not_told_to_the_end(read: Callable[..., Trace]) -> None:
-    """Ten are enough to see what is wrong."""
+    """Only the first ten faults of a trace are reported."""
     with refused("trace-time") as caught:
         read("time,requests\n" + "x,1\n" * 1000)
     assert len(caught.value.entries()) == 10
 
 
 def test_files_that_cannot_be_read_are_faults(tmp_path: Path) -> None:
-    """One that is not there, and one that is no text."""
+    """A missing trace file and one that is no text are rejected."""
     (tmp_path / "bytes.csv").write_bytes(b"time\n\xff\n")
     for name in ("none.csv", "bytes.csv"):
         with refused("trace-unreadable", str(tmp_path / name), kind=SimulationError):
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_read_are_faults(tmp_path: Path) -> None:
     ],
 )
 def test_patterns_are_busy_when_they_say(pattern: Pattern, busy: int) -> None:
-    """A week's busy minutes, and the rate within them."""
+    """A pattern has its rate in exactly its busy minutes of a week."""
     found = make_trace(pattern, rate=10)
     assert (found.start.weekday(), found.days) == (0, 7)
     assert sum(1 for calls in found.counts if calls) == busy
@@ -153,7 +153,7 @@ def test_patterns_are_busy_when_they_say(pattern: Pattern, busy: int) -> None:
 
 
 def test_the_seed_decides_a_pattern() -> None:
-    """The same seed gives the same traffic, another gives other bursts."""
+    """The same seed gives the same traffic, and another seed gives other bursts."""
     first, again, other = (make_trace(Pattern.BURSTS, rate=0.2, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.counts != other.counts
@@ -162,6 +162,6 @@ def test_the_seed_decides_a_pattern() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
-    """Quiet traffic is the pattern `idle`, not a rate of nothing."""
+    """A rate of 0 is rejected; the pattern without calls is `idle`."""
     with refused("rate-invalid", "--rate", kind=SimulationError):
         make_trace(Pattern.CONSTANT, rate=rate)

@@ -16,7 +16,7 @@ from local_aws.testing.scaling_stage import (
 
 
 def test_an_idle_component_goes_to_zero_and_a_refused_call_wakes_it() -> None:
-    """Fifteen idle minutes end the copy; a refusal brings just one back, though the alarm lasts three minutes."""
+    """Fifteen idle minutes end the copy, and a rejected call starts exactly one."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -42,7 +42,7 @@ def test_an_idle_component_goes_to_zero_and_a_refused_call_wakes_it() -> None:
 
 
 def test_a_copy_that_was_woken_early_is_not_put_to_sleep_for_what_was_before() -> None:
-    """The low values of before the gap are not its own: it has fifteen minutes of its own first."""
+    """A woken copy gets a full idle time, because values before the gap do not count."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -60,7 +60,7 @@ def test_a_copy_that_was_woken_early_is_not_put_to_sleep_for_what_was_before() -
 
 
 def test_a_copy_that_a_call_has_just_woken_keeps_awake_for_its_idle_time() -> None:
-    """Also when it was at zero for so short that its metric has no gap; by step policies as by tracking."""
+    """A copy that a call has woken stays for its idle time, even if it was at zero only shortly."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -93,7 +93,7 @@ def test_a_copy_that_a_call_has_just_woken_keeps_awake_for_its_idle_time() -> No
 
 
 def test_growth_is_in_proportion_to_the_load_and_within_the_bounds() -> None:
-    """12 at a time for a target of 5 needs 3 copies; what more is wanted stops at the maximum."""
+    """12 concurrent calls with a target of 5 give 3 copies, up to the maximum."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, maximum=4)
@@ -107,7 +107,7 @@ def test_growth_is_in_proportion_to_the_load_and_within_the_bounds() -> None:
 
 
 def test_during_the_cooldown_what_was_added_counts() -> None:
-    """The same load asks for nothing more; a greater one asks for more than was there before, less what was added."""
+    """During the cooldown the same load adds no capacity, and a larger load adds only the difference."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, maximum=20)
@@ -122,7 +122,7 @@ def test_during_the_cooldown_what_was_added_counts() -> None:
 
 
 def test_shrinking_waits_for_its_cooldown() -> None:
-    """Of four idle copies those that are too many go at once, the next after the cooldown at the earliest."""
+    """Of four idle copies the first scale-in is at once, and the next after the cooldown at the earliest."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, minimum=0)
@@ -138,7 +138,7 @@ def test_shrinking_waits_for_its_cooldown() -> None:
 
 
 def test_scaling_in_can_be_switched_off() -> None:
-    """By DisableScaleIn of the policy, or by the target's SuspendedState."""
+    """DisableScaleIn of a policy, or SuspendedState of the target, prevents a scale-in."""
 
     async def disabled(stage: Stage) -> None:
         await register(stage)
@@ -161,7 +161,7 @@ def test_scaling_in_can_be_switched_off() -> None:
 
 
 def test_instances_follow_calls_and_stay_when_there_are_none_at_all() -> None:
-    """SageMaker has no value for a minute without calls, so nothing shrinks then (its developer guide)."""
+    """Instances follow the calls, and stay without calls, because SageMaker then sends no values."""
     metric = "SageMakerVariantInvocationsPerInstance"
 
     async def scene(stage: Stage) -> None:
@@ -185,7 +185,7 @@ def test_instances_follow_calls_and_stay_when_there_are_none_at_all() -> None:
 
 
 def test_a_customised_metric_is_tracked() -> None:
-    """One that the caller names, with its own statistic."""
+    """Target tracking works with a customised metric and its statistic."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -202,7 +202,7 @@ def test_a_customised_metric_is_tracked() -> None:
 
 
 def test_of_several_policies_the_largest_capacity_wins() -> None:
-    """Tracking wants one more, the step three."""
+    """If several policies act, the largest capacity is used."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -215,7 +215,7 @@ def test_of_several_policies_the_largest_capacity_wins() -> None:
 
 
 def test_all_tracking_policies_must_agree_on_less() -> None:
-    """One idle metric does not shrink what the other one's load needs."""
+    """Capacity is reduced only if all tracking policies agree."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -244,7 +244,7 @@ def test_all_tracking_policies_must_agree_on_less() -> None:
 
 
 def test_an_alarm_without_a_value_takes_the_step_at_the_threshold() -> None:
-    """Missing data that breach tell of no difference to the threshold."""
+    """An alarm by missing data uses the step at the threshold."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -255,7 +255,7 @@ def test_an_alarm_without_a_value_takes_the_step_at_the_threshold() -> None:
 
 
 def test_while_a_change_goes_on_no_other_is_asked_for() -> None:
-    """A copy that takes minutes to start is not started twice."""
+    """No second change is requested while a copy starts."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -268,7 +268,7 @@ def test_while_a_change_goes_on_no_other_is_asked_for() -> None:
 
 
 def test_what_sagemaker_refuses_fails_and_is_asked_for_again() -> None:
-    """While somebody else's update goes on each attempt fails with its text; the first after it succeeds."""
+    """A change that SageMaker rejects fails with its text, and is repeated until it succeeds."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
@@ -284,7 +284,7 @@ def test_what_sagemaker_refuses_fails_and_is_asked_for_again() -> None:
 
 
 def test_a_capacity_that_is_not_reached_is_unfulfilled() -> None:
-    """With SageMaker's reason."""
+    """A capacity that SageMaker does not reach is recorded as unfulfilled with SageMaker's reason."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)

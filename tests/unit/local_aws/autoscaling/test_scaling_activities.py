@@ -14,7 +14,7 @@ from local_aws.testing.scaling_stage import COMPONENT, Stage, played, register
 def test_registering_brings_the_capacity_within_the_bounds(
     minimum: int, maximum: int, asked: list[int], cause: str | None
 ) -> None:
-    """At once, and only where it is outside."""
+    """Registering a target changes the capacity at once if it is outside the bounds."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, minimum, maximum)
@@ -26,7 +26,7 @@ def test_registering_brings_the_capacity_within_the_bounds(
 
 
 def test_bounds_that_could_not_be_kept_are_tried_again_each_minute() -> None:
-    """As after a refusal while an update went on."""
+    """Bounds that a running update prevents are applied again each minute."""
 
     async def scene(stage: Stage) -> None:
         stage.services.busy = True
@@ -40,7 +40,7 @@ def test_bounds_that_could_not_be_kept_are_tried_again_each_minute() -> None:
 
 
 def test_scheduled_actions_move_the_bounds() -> None:
-    """By day one copy at least, by night none: the minute's rate does the first, the later one the second."""
+    """A scheduled action sets a minimum of one copy by day, and another one a minimum of none by night."""
 
     async def scene(stage: Stage) -> None:
         await register(stage, 0, 4)

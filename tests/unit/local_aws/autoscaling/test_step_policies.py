@@ -11,7 +11,7 @@ from local_aws.kit.errors import ValidationException
 
 
 def step(adjustment: int, low: float | None = None, high: float | None = None) -> dict[str, Any]:
-    """One step."""
+    """Return one step of a policy."""
     bounds = {"MetricIntervalLowerBound": low, "MetricIntervalUpperBound": high}
     return {"ScalingAdjustment": adjustment, **{key: value for key, value in bounds.items() if value is not None}}
 
@@ -31,6 +31,6 @@ def step(adjustment: int, low: float | None = None, high: float | None = None) -
     ],
 )
 def test_wrong_configurations_are_refused(configuration: dict[str, Any], match: str) -> None:
-    """What the service would refuse does not pass here."""
+    """A step policy that Application Auto Scaling would reject is rejected by the emulator, too."""
     with pytest.raises(ValidationException, match=match):
         check_steps(configuration)

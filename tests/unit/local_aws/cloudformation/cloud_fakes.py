@@ -1,4 +1,4 @@
-"""Fake resources, of which every call can be made to fail."""
+"""Fake resources, of which each call can be made to fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REGION = "us-east-1"
 
 @dataclass
 class World:
-    """What exists, what was called, and what is to fail.
+    """The fake resources: those that exist, the calls that were made, and the faults to raise.
 
     Args:
         existing: properties by physical id.
@@ -42,7 +42,7 @@ class World:
     counter: int = 0
 
     def check(self, verb: str, request: Request) -> None:
-        """Note a call, wait at its gate if it has one, and fail it if it is to fail."""
+        """Record a call, wait at its gate, and fail it if requested."""
         self.calls.append((verb, request.logical_id))
         self.old_properties[request.logical_id] = dict(request.old_properties)
         gate = self.gates.get(request.logical_id)
@@ -99,7 +99,7 @@ class FakeThing(ResourceType):
 
 
 class FakeStore(ResourceType):
-    """A custom resource whose physical id follows its `Content`, as a handler may decide."""
+    """A custom resource whose physical id follows from its `Content`."""
 
     type = "Custom::Store"
     volatile = None
@@ -148,7 +148,7 @@ def thing(*, depends_on: list[str] | None = None, **properties: Any) -> dict[str
 
 
 def body(resources: dict[str, Any], **sections: Any) -> str:
-    """A template with these resources."""
+    """Return a template with these resources."""
     return json.dumps({"Resources": resources, **sections})
 
 

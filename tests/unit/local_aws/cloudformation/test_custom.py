@@ -1,4 +1,4 @@
-"""Custom resources: the request, the answer and everything that can go wrong with it."""
+"""Custom resources: the event, the answer, and all possible failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Handler:
 
 
 def make(act: Callable[[Handler, dict[str, Any]], dict[str, Any] | None]) -> tuple[CustomResource, Handler]:
-    """A custom resource and its function."""
+    """Return a custom resource and its function."""
     responses = Responses(lambda: "http://127.0.0.1:1")
     return CustomResource(responses), Handler(responses, act)
 
@@ -78,7 +78,7 @@ def request(handler: Handler, **fields: Any) -> Request:
 
 
 def test_request_has_cloudformations_form() -> None:
-    """All fields are there, and scalars are texts."""
+    """The event of a custom resource has all of CloudFormation's fields, with scalars as text."""
     resource, handler = make(lambda me, event: me.answer(event, Data={"Url": "u"}))
     outcome = resource.create(request(handler))
     assert (outcome.physical_id, outcome.attributes) == ("id", {"Url": "u"})
@@ -92,7 +92,7 @@ def test_request_has_cloudformations_form() -> None:
 
 
 def test_update_and_delete_name_what_they_are_about() -> None:
-    """Update carries the old properties, both carry the physical id."""
+    """Update and Delete events have the physical id, and Update also the old properties."""
     resource, handler = make(lambda me, event: me.answer(event, PhysicalResourceId="new"))
     old = {"ServiceToken": TOKEN, "Flag": False}
     assert resource.update(request(handler, physical_id="old", old_properties=old)).physical_id == "new"
@@ -102,7 +102,7 @@ def test_update_and_delete_name_what_they_are_about() -> None:
 
 
 def test_failed_create_may_name_what_it_left() -> None:
-    """The id of a FAILED answer is what the rollback deletes; without one it is the generated id."""
+    """The rollback deletes the id of a FAILED answer, or else the generated id."""
     resource, handler = make(
         lambda me, event: me.answer(event, Status="FAILED", Reason="quota", PhysicalResourceId="half")
     )
@@ -124,21 +124,21 @@ def test_failed_create_may_name_what_it_left() -> None:
     ],
 )
 def test_wrong_answer_fails_the_resource(fields: dict[str, Any], text: str) -> None:
-    """Each fault of an answer is named."""
+    """A wrong answer of a custom resource fails the resource, and each fault is named."""
     resource, handler = make(lambda me, event: me.answer(event, **fields))
     with pytest.raises(ResourceFailure, match=text):
         resource.create(request(handler))
 
 
 def test_answer_that_is_no_json_fails_the_resource() -> None:
-    """The beginning of the answer is shown."""
+    """An answer that is no JSON fails the resource, with its beginning in the reason."""
     resource, handler = make(lambda me, event: me.raw(event, b"<html>"))
     with pytest.raises(ResourceFailure, match="<html>"):
         resource.create(request(handler))
 
 
 def test_function_that_dies_without_answer_fails_at_once() -> None:
-    """CloudFormation would wait an hour; here the reason comes at once and says so."""
+    """A function that ends without an answer fails the resource at once, and not after an hour."""
 
     def crash(me: Handler, event: dict[str, Any]) -> dict[str, Any]:
         del me, event
@@ -154,7 +154,7 @@ def test_function_that_dies_without_answer_fails_at_once() -> None:
 
 
 def test_function_that_cannot_be_called_fails_at_once() -> None:
-    """A service token that leads nowhere."""
+    """A wrong service token fails the resource at once."""
 
     def refuse(me: Handler, event: dict[str, Any]) -> None:
         raise RuntimeError(f"Function not found: {me} {event['ServiceToken']}")
@@ -165,7 +165,7 @@ def test_function_that_cannot_be_called_fails_at_once() -> None:
 
 
 def test_service_timeout_ends_the_wait() -> None:
-    """A function that goes on for ever is given up at its ServiceTimeout."""
+    """A function that never ends fails the resource at its ServiceTimeout."""
     forever = threading.Event()
     resource, handler = make(lambda me, event: forever.wait(120) and None)  # noqa: ARG005 - a function's arguments
     properties = {"ServiceToken": TOKEN, "ServiceTimeout": "1"}
@@ -175,5 +175,5 @@ def test_service_timeout_ends_the_wait() -> None:
 
 
 def test_stringified_keeps_texts() -> None:
-    """Texts stay, numbers and booleans become texts at any depth."""
+    """Numbers and booleans become text at any depth, and text stays."""
     assert stringified({"a": [True, 0, 1.5, "x", {"b": False}]}) == {"a": ["true", "0", "1.5", "x", {"b": "false"}]}

@@ -31,26 +31,26 @@ def chain(content: str) -> dict[str, Any]:
 
 
 def create(engine: Engine, resources: dict[str, Any], **request: Any) -> Stack:
-    """A stack, once its creation has ended."""
+    """Create a stack, and return it when its creation has ended."""
     answer = operations.create_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
     return settled(get_stack(engine.context, answer["StackId"]))
 
 
 def update(engine: Engine, resources: dict[str, Any], **request: Any) -> Stack:
-    """The stack, once its update has ended."""
+    """Update the stack, and return it when its update has ended."""
     operations.update_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
     return settled(get_stack(engine.context, "s"))
 
 
 def delete(engine: Engine, **request: Any) -> Stack:
-    """The stack, once its deletion has ended."""
+    """Delete the stack, and return it when its deletion has ended."""
     stack = get_stack(engine.context, "s")
     operations.delete_stack(engine, {"StackName": "s", **request})
     return settled(stack)
 
 
 def test_creation_follows_the_order_and_computes_outputs(engine: Engine, world: World) -> None:
-    """Resources come in the order of their references; outputs show what came of them."""
+    """Resources are created in the order of their references, and outputs are resolved afterwards."""
     outputs = {"Url": {"Value": {"Fn::GetAtt": ["Store", "Url"]}}, "Id": {"Value": {"Fn::Sub": "<${Endpoint}>"}}}
     stack = create(engine, {}, TemplateBody=body(CHAIN, Outputs=outputs), ClientRequestToken="token")
     assert stack.status == "CREATE_COMPLETE"
@@ -62,7 +62,7 @@ def test_creation_follows_the_order_and_computes_outputs(engine: Engine, world: 
 
 
 def test_no_two_events_share_a_time(engine: Engine) -> None:
-    """The cdk CLI sorts events by their milliseconds."""
+    """Each event has its own millisecond, because the cdk CLI sorts by it."""
     stack = create(engine, CHAIN)
     times = [event.timestamp.isoformat(timespec="milliseconds") for event in stack.events]
     assert times == sorted(set(times))
@@ -70,7 +70,7 @@ def test_no_two_events_share_a_time(engine: Engine) -> None:
 
 @pytest.mark.parametrize("broken", ["Store", "Model", "Endpoint"])
 def test_failed_creation_removes_everything(engine: Engine, world: World, broken: str) -> None:
-    """Whichever resource fails, nothing is left and the reason names it."""
+    """If the creation of any resource fails, all resources are deleted, and the reason names the failed one."""
     world.faults["create", broken] = "no more room"
     stack = create(engine, CHAIN)
     assert stack.status == "ROLLBACK_COMPLETE"
@@ -83,7 +83,7 @@ def test_failed_creation_removes_everything(engine: Engine, world: World, broken
 
 
 def test_half_made_resource_is_removed_too(engine: Engine, world: World) -> None:
-    """A resource whose id was known when it failed is deleted in the rollback."""
+    """A resource that failed after its id was known is deleted in the rollback."""
     world.faults["create", "Model"] = "it never came up"
     world.half_done.add(("create", "Model"))
     assert create(engine, CHAIN).status == "ROLLBACK_COMPLETE"
@@ -91,7 +91,7 @@ def test_half_made_resource_is_removed_too(engine: Engine, world: World) -> None
 
 
 def test_failed_creation_may_be_kept_and_mended(engine: Engine, world: World) -> None:
-    """With rollback off the stack stays as it failed; an update then makes what is missing."""
+    """With rollback disabled a failed create stays, and an update creates the missing resources."""
     world.faults["create", "Model"] = "not yet"
     world.half_done.add(("create", "Model"))
     assert create(engine, CHAIN, DisableRollback=True).status == "CREATE_FAILED"
@@ -104,7 +104,7 @@ def test_failed_creation_may_be_kept_and_mended(engine: Engine, world: World) ->
 
 
 def test_failed_creation_may_delete_the_stack(engine: Engine, world: World) -> None:
-    """OnFailure DELETE leaves not even the stack."""
+    """With OnFailure DELETE a failed create deletes the stack."""
     world.faults["create", "Endpoint"] = "x"
     stack = create(engine, CHAIN, OnFailure="DELETE")
     assert stack.status == "DELETE_COMPLETE"
@@ -112,7 +112,7 @@ def test_failed_creation_may_delete_the_stack(engine: Engine, world: World) -> N
 
 
 def test_failed_rollback_says_so_and_can_be_deleted(engine: Engine, world: World) -> None:
-    """What cannot be taken back is named, and a later deletion takes it."""
+    """A resource that cannot be rolled back is named, and a later deletion of the stack deletes it."""
     world.faults = {("create", "Endpoint"): "x", ("delete", "Model"): "in use"}
     stack = create(engine, CHAIN)
     assert stack.status == "ROLLBACK_FAILED"
@@ -123,7 +123,7 @@ def test_failed_rollback_says_so_and_can_be_deleted(engine: Engine, world: World
 
 
 def test_same_physical_id_leaves_dependants_alone(engine: Engine, world: World) -> None:
-    """A custom resource that answers with its old id is updated; nothing that refers to it is touched."""
+    """A custom resource that keeps its physical id does not update its dependants."""
     create(engine, CHAIN)
     world.calls.clear()
     more = {**CHAIN, "Store": {"Type": "Custom::Store", "Properties": {"Content": "1", "Also": "a model"}}}
@@ -132,7 +132,7 @@ def test_same_physical_id_leaves_dependants_alone(engine: Engine, world: World) 
 
 
 def test_new_physical_id_replaces_and_cleans_up_in_reverse(engine: Engine, world: World) -> None:
-    """New ones first, the endpoint moves in place, then the old ones go: the model before the store."""
+    """A new physical id updates dependants first, and then deletes old resources in reverse order."""
     create(engine, CHAIN)
     world.calls.clear()
     stack = update(engine, chain("2"))
@@ -151,7 +151,7 @@ def test_new_physical_id_replaces_and_cleans_up_in_reverse(engine: Engine, world
 @pytest.mark.parametrize("broken", [("update", "Store"), ("create", "Model"), ("update", "Endpoint")])
 @pytest.mark.parametrize("half", [False, True])
 def test_failed_update_returns_to_what_was(engine: Engine, world: World, broken: tuple[str, str], half: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Whichever step fails, the old resources are there again, unreplaced, and the new ones are gone."""
+    """If any step of an update fails, the old resources exist unreplaced, and the new ones are deleted."""
     create(engine, CHAIN)
     before = {name: dict(properties) for name, properties in world.existing.items()}
     stack = get_stack(engine.context, "s")
@@ -183,7 +183,7 @@ def test_failed_update_returns_to_what_was(engine: Engine, world: World, broken:
 
 
 def test_rollback_sends_the_custom_resource_back_before_its_dependants(engine: Engine, world: World) -> None:
-    """The store gets an update to its old content, then the endpoint; last of all the new ones are deleted."""
+    """A rollback updates the custom resource, then the endpoint, and deletes new resources last."""
     create(engine, {**CHAIN, "Last": thing(depends_on=["Endpoint"], Value="a")})
     world.calls.clear()
     world.faults["update", "Last"] = "no"
@@ -199,7 +199,7 @@ def test_rollback_sends_the_custom_resource_back_before_its_dependants(engine: E
 
 
 def test_deletion_after_a_failed_rollback_leaves_nothing(engine: Engine, world: World) -> None:
-    """Old and new, replaced and discarded: a deletion takes all that any of the steps left."""
+    """A deletion after a failed rollback deletes old, new, replaced and discarded resources."""
     create(engine, CHAIN)
     world.faults["update", "Endpoint"] = "no"
     assert update(engine, chain("2")).status == "UPDATE_ROLLBACK_FAILED"
@@ -209,7 +209,7 @@ def test_deletion_after_a_failed_rollback_leaves_nothing(engine: Engine, world: 
 
 
 def test_update_without_rollback_stays_and_can_be_rolled_back(engine: Engine, world: World) -> None:
-    """With rollback off a failed update stays where it is until RollbackStack."""
+    """With rollback disabled a failed update stays until RollbackStack."""
     create(engine, CHAIN)
     world.faults["update", "Endpoint"] = "no"
     stack = update(engine, chain("2"), DisableRollback=True)
@@ -222,7 +222,7 @@ def test_update_without_rollback_stays_and_can_be_rolled_back(engine: Engine, wo
 
 
 def test_failed_update_that_was_kept_is_set_right_by_the_old_template(engine: Engine, world: World) -> None:
-    """A resource that failed halfway is updated although the template is the one before; the type is told of both."""
+    """After a kept failed update, the old template updates the resource that failed."""
     create(engine, {"A": thing(Value="1")})
     world.faults["update", "A"] = "no"
     assert update(engine, {"A": thing(Value="2")}, DisableRollback=True).status == "UPDATE_FAILED"
@@ -234,7 +234,7 @@ def test_failed_update_that_was_kept_is_set_right_by_the_old_template(engine: En
 
 
 def test_removed_and_added_resources(engine: Engine, world: World) -> None:
-    """What the new template lacks goes in the clean-up; what a failed update added goes in its rollback."""
+    """A resource missing in the new template is deleted at the end of the update, an added one in the rollback."""
     create(engine, {"A": thing(), "B": thing(depends_on=["A"])})
     assert update(engine, {"A": thing()}).status == "UPDATE_COMPLETE"
     assert set(world.existing) == {"A-1"}
@@ -246,7 +246,7 @@ def test_removed_and_added_resources(engine: Engine, world: World) -> None:
 
 
 def test_leftover_of_the_clean_up_does_not_fail_the_update(engine: Engine, world: World) -> None:
-    """As in AWS the update is done; the event tells what was left."""
+    """An update succeeds even if an old resource cannot be deleted, and an event names this resource."""
     create(engine, {"A": thing(Key="1")})
     world.faults["delete", "A"] = "in use"
     stack = update(engine, {"A": thing(Key="2")})
@@ -255,7 +255,7 @@ def test_leftover_of_the_clean_up_does_not_fail_the_update(engine: Engine, world
 
 
 def test_named_resource_cannot_be_replaced(engine: Engine, world: World) -> None:
-    """The new one would need the old one's name while that is still there (reports of colliding fixed names)."""
+    """Replacing a resource with a fixed name fails, because the old one still has the name."""
     create(engine, {"A": thing(Name="fixed", Key="1")})
     stack = update(engine, {"A": thing(Name="fixed", Key="2")})
     assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
@@ -265,7 +265,7 @@ def test_named_resource_cannot_be_replaced(engine: Engine, world: World) -> None
 
 
 def test_taken_name_fails_the_creation(engine: Engine, world: World) -> None:
-    """A physical name that is somebody else's is never taken over, nor deleted in the rollback."""
+    """A physical name that exists fails the create, and the rollback does not delete that resource."""
     world.existing["taken"] = {"not": "ours"}
     assert create(engine, {"A": thing(Name="taken")}).status == "ROLLBACK_COMPLETE"
     assert world.existing == {"taken": {"not": "ours"}}
@@ -273,7 +273,7 @@ def test_taken_name_fails_the_creation(engine: Engine, world: World) -> None:
 
 @pytest.mark.parametrize(("policy", "kept"), [("Delete", False), ("Retain", True), ("RetainExceptOnCreate", True)])
 def test_deletion_policy(engine: Engine, world: World, policy: str, kept: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """A stack's deletion leaves what its policy keeps."""
+    """Deleting a stack keeps resources with the policy Retain."""
     create(engine, {"A": {**thing(), "DeletionPolicy": policy}})
     assert delete(engine).status == "DELETE_COMPLETE"
     assert bool(world.existing) is kept
@@ -281,14 +281,14 @@ def test_deletion_policy(engine: Engine, world: World, policy: str, kept: bool) 
 
 @pytest.mark.parametrize(("policy", "kept"), [("Retain", True), ("RetainExceptOnCreate", False)])
 def test_deletion_policy_in_a_failed_creation(engine: Engine, world: World, policy: str, kept: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Only RetainExceptOnCreate lets a failed creation remove the resource."""
+    """A failed create deletes resources with RetainExceptOnCreate, and keeps those with Retain."""
     world.faults["create", "B"] = "no"
     create(engine, {"A": {**thing(), "DeletionPolicy": policy}, "B": thing(depends_on=["A"])})
     assert bool(world.existing) is kept
 
 
 def test_update_replace_policy(engine: Engine, world: World) -> None:
-    """Retain leaves the replaced resource."""
+    """A replaced resource with UpdateReplacePolicy Retain is kept."""
     create(engine, {"A": thing(Key="1")})
     update(engine, {"A": {**thing(Key="2"), "UpdateReplacePolicy": "Retain"}})
     assert set(world.existing) == {"A-2"}
@@ -297,7 +297,7 @@ def test_update_replace_policy(engine: Engine, world: World) -> None:
 
 
 def test_failed_deletion_can_be_tried_again(engine: Engine, world: World) -> None:
-    """What could be deleted is gone, the rest is named; the second try ends it, or leaves what it is told to."""
+    """A failed deletion names the remaining resources; a second one deletes or, as requested, retains them."""
     create(engine, {"A": thing(), "B": thing(depends_on=["A"]), "C": thing()})
     world.faults["delete", "A"] = "The bucket you tried to delete is not empty"
     stack = delete(engine)
@@ -309,7 +309,7 @@ def test_failed_deletion_can_be_tried_again(engine: Engine, world: World) -> Non
 
 
 def test_second_deletion_is_no_error(engine: Engine, world: World) -> None:
-    """As in AWS a stack that is going already may be told to go again."""
+    """DeleteStack for a stack that is being deleted is accepted, as in AWS."""
     stack = create(engine, {"A": thing()})
     world.gates["A"] = threading.Event()
     operations.delete_stack(engine, {"StackName": "s"})
@@ -320,7 +320,7 @@ def test_second_deletion_is_no_error(engine: Engine, world: World) -> None:
 
 
 def test_deletion_stops_a_creation(engine: Engine, world: World) -> None:
-    """A stack that is still being made can be deleted; nothing is left."""
+    """A stack can be deleted during its creation, and leaves no resource."""
     world.gates["A"] = threading.Event()
     operations.create_stack(engine, {"StackName": "s", "TemplateBody": body({"A": thing()})})
     stack = get_stack(engine.context, "s")
@@ -331,7 +331,7 @@ def test_deletion_stops_a_creation(engine: Engine, world: World) -> None:
 
 
 def test_condition_switches_a_resource(engine: Engine, world: World) -> None:
-    """A resource whose condition stops holding is removed, and the other way round."""
+    """A resource is deleted or created when its condition changes."""
     template = body(
         {"A": thing(), "B": {**thing(), "Condition": "On"}},
         Parameters={"Switch": {"Type": "String"}},
@@ -350,7 +350,7 @@ def test_condition_switches_a_resource(engine: Engine, world: World) -> None:
 
 
 def test_changed_stack_tags_reach_resources(engine: Engine, world: World) -> None:
-    """A change of the stack's tags alone updates what takes tags."""
+    """A change of only the stack's tags updates resources with tags."""
     create(engine, {"A": thing()}, Tags=[{"Key": "k", "Value": "1"}])
     world.calls.clear()
     update(engine, {"A": thing()}, Tags=[{"Key": "k", "Value": "2"}])
@@ -358,7 +358,7 @@ def test_changed_stack_tags_reach_resources(engine: Engine, world: World) -> Non
 
 
 def test_update_without_changes_is_refused(engine: Engine) -> None:
-    """The text is the one that the cdk CLI compares; a changed output alone is a change."""
+    """An update without changes is rejected with the text that cdk compares."""
     create(engine, CHAIN)
     with faulted("ValidationError", 400, "No updates are to be performed.") as caught:
         update(engine, CHAIN)
@@ -368,7 +368,7 @@ def test_update_without_changes_is_refused(engine: Engine) -> None:
 
 
 def test_unresolvable_attribute_fails_its_resource(engine: Engine, world: World) -> None:
-    """An attribute that a handler did not answer fails the resource that asks for it, and rolls back."""
+    """A missing attribute of a custom resource fails the resource that uses it."""
     resources = {**CHAIN, "Model": thing(Key={"Fn::GetAtt": ["Store", "Nope"]})}
     stack = create(engine, resources)
     assert stack.status == "ROLLBACK_COMPLETE"
@@ -379,7 +379,7 @@ def test_unresolvable_attribute_fails_its_resource(engine: Engine, world: World)
 
 
 def test_unknown_type_and_property_are_refused_before_anything_is_made(engine: Engine, world: World) -> None:
-    """The text names the type or the property, and what is known."""
+    """An unknown resource type or property is rejected with the known ones before a resource is created."""
     with faulted("ValidationError", 400, "Unrecognized resource types: [AWS::EC2::Instance]"):
         create(engine, {"A": thing(), "B": {"Type": "AWS::EC2::Instance"}})
     with faulted("ValidationError", 400, "[Vlaue]"):
@@ -391,7 +391,7 @@ def test_unknown_type_and_property_are_refused_before_anything_is_made(engine: E
 
 
 def test_rule_of_the_template_is_asserted(engine: Engine) -> None:
-    """The CDK's check of the bootstrap version holds for a good version and names its own reason for a bad one."""
+    """The CDK's rule for the bootstrap version is evaluated, and a violation has its reason."""
     assertion = {
         "Assert": {"Fn::Not": [{"Fn::Contains": [["1", "2"], {"Ref": "V"}]}]},
         "AssertDescription": "Please run 'cdk bootstrap'",
@@ -404,7 +404,7 @@ def test_rule_of_the_template_is_asserted(engine: Engine) -> None:
 
 
 def test_exports_are_unique_and_protected(engine: Engine) -> None:
-    """One name in one stack; no change and no deletion while another stack uses it."""
+    """An export belongs to one stack, and cannot be changed or deleted while another stack imports it."""
     outputs = {"O": {"Value": {"Ref": "A"}, "Export": {"Name": "shared"}}}
     create(engine, {}, TemplateBody=body({"A": thing(Key="1")}, Outputs=outputs))
     user = {"StackName": "user", "TemplateBody": body({"B": thing(Value={"Fn::ImportValue": "shared"})})}
@@ -420,7 +420,7 @@ def test_exports_are_unique_and_protected(engine: Engine) -> None:
 
 
 def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) -> None:
-    """Each refusal has the code that SDKs turn into their typed errors."""
+    """Each rejection has the code that SDKs turn into a typed error."""
     with faulted("ValidationError", 400, "Stack with id s does not exist"):
         queries.describe_stacks(engine, {"StackName": "s"})
     with faulted("ValidationError", 400, "stackName"):
@@ -435,7 +435,7 @@ def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) ->
 
 
 def test_termination_protection(engine: Engine) -> None:
-    """A protected stack is not deleted until the protection is taken off."""
+    """A protected stack cannot be deleted until the protection is removed."""
     create(engine, CHAIN, EnableTerminationProtection=True)
     with faulted("ValidationError", 400, "TerminationProtection"):
         delete(engine)
@@ -444,7 +444,7 @@ def test_termination_protection(engine: Engine) -> None:
 
 
 def test_deleted_stack_is_found_by_its_id_only(engine: Engine) -> None:
-    """`cdk destroy` follows the id to DELETE_COMPLETE; the name is free again."""
+    """A deleted stack is found by its id, and its name can be used again."""
     arn = create(engine, CHAIN).arn
     delete(engine)
     assert queries.describe_stacks(engine, {"StackName": arn})["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
@@ -454,7 +454,7 @@ def test_deleted_stack_is_found_by_its_id_only(engine: Engine) -> None:
 
 
 def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages have no gap and no double, also when events come in between."""
+    """Pages of events are complete and without repeats, the newest first."""
     monkeypatch.setattr("local_aws.cloudformation.queries.EVENTS_PER_PAGE", 3)
     stack = create(engine, CHAIN)
     expected = [event.event_id for event in reversed(stack.events)]
@@ -470,7 +470,7 @@ def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.Mon
 
 
 def test_iam_resources_need_their_capability() -> None:
-    """The named capability covers the plain one, and not the other way round."""
+    """IAM resources need CAPABILITY_IAM, and named ones CAPABILITY_NAMED_IAM, which includes it."""
     from local_aws.cloudformation.checks import check_capabilities
     from local_aws.cloudformation.template import parse_template
 

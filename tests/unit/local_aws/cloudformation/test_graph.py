@@ -18,7 +18,7 @@ def graph_of(resources: dict[str, Any]) -> dict[str, set[str]]:
 
 
 def test_references_and_depends_on_make_the_order() -> None:
-    """A resource waits for what it refers to and for what it names; parameters are no resources."""
+    """The order follows references and DependsOn, and parameters are no resources."""
     graph = graph_of(
         {
             "A": thing(),
@@ -31,25 +31,25 @@ def test_references_and_depends_on_make_the_order() -> None:
 
 
 def test_cycle_is_refused_by_name() -> None:
-    """Resources that wait for each other are named."""
+    """A cycle of resources is rejected with their names."""
     with faulted("ValidationError", 400, "Circular dependency between resources: [") as caught:
         graph_of({"A": thing(Value={"Ref": "B"}), "B": thing(Value={"Ref": "A"}), "C": thing()})
     assert {name for name in "ABC" if f"{name}" in str(caught.value).partition("[")[2]} == {"A", "B"}
 
 
 def test_order_survives_what_is_left_out() -> None:
-    """Two resources keep their order although the one between them is not among those worked on."""
+    """Two resources keep their order even if a resource between them is left out."""
     assert restricted({"A": set(), "B": {"A"}, "C": {"B"}}, {"A", "C", "new"}) == {"A": set(), "C": {"A"}, "new": set()}
 
 
 def test_independent_resources_run_at_the_same_time() -> None:
-    """Two resources that wait for nothing meet at a barrier, which one alone could not pass."""
+    """Two independent resources run at the same time, so they meet at a barrier."""
     barrier = threading.Barrier(2, timeout=60)
     assert run({"A": set(), "B": set()}, lambda _: barrier.wait() and None) == {}
 
 
 def test_failure_stops_what_depends_on_it_and_all_that_has_not_begun() -> None:
-    """With a failure hook nothing new starts; without one only the dependants are left out."""
+    """After a failure no further resource starts with a failure hook, and no dependent one without a hook."""
     done: list[str] = []
     stopped = threading.Event()
 

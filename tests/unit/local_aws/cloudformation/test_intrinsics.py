@@ -79,17 +79,17 @@ def make_resolver() -> Resolver:
     ],
 )
 def test_function_resolves(expression: Any, value: Any) -> None:
-    """Each function gives what CloudFormation gives; a policy's Condition is no function."""
+    """Each intrinsic function gives CloudFormation's result, and the Condition of a policy is no function."""
     assert make_resolver().resolve(expression) == value
 
 
 def test_no_value_alone_is_told_apart() -> None:
-    """A whole expression may come to nothing, which is neither null nor empty."""
+    """An expression that is only AWS::NoValue is neither null nor empty."""
     assert make_resolver().resolve({"Ref": "AWS::NoValue"}) is NO_VALUE
 
 
 def test_conditions() -> None:
-    """And, Or, Not, Equals, Contains and named conditions."""
+    """Conditions with And, Or, Not, Equals, Contains and names are evaluated."""
     assert make_resolver().conditions() == {"Yes": True, "No": False, "Both": False, "Any": True, "In": True}
 
 
@@ -107,13 +107,13 @@ def test_conditions() -> None:
     ],
 )
 def test_wrong_expression_is_refused_by_name(expression: Any, about: str) -> None:
-    """What cannot be resolved names the function or the missing thing."""
+    """The error of an expression that cannot be resolved names the function or the missing name."""
     with faulted("ValidationError", 400, about):
         make_resolver().resolve(expression)
 
 
 def test_references_of_an_expression() -> None:
-    """All ways to refer are found; with known conditions only the branch taken counts."""
+    """All references of an expression are found; with known conditions only those of the chosen branch."""
     expression = {
         "a": {"Fn::Sub": ["${R.Arn} ${x} ${!y} ${P}", {"x": {"Ref": "X"}}]},
         "b": [{"Fn::If": ["Yes", {"Ref": "Then"}, {"Ref": "Else"}]}],

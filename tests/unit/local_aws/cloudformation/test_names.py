@@ -8,14 +8,14 @@ from local_aws.cloudformation.resources.base import physical_name
 
 
 def test_name_has_stack_logical_id_and_a_random_part() -> None:
-    """The form is CloudFormation's, and no two are equal."""
+    """A generated name has CloudFormation's form and is unique."""
     name = physical_name("MyStack", "Bucket", limit=128)
     assert re.fullmatch(r"MyStack-Bucket-[A-Z0-9]{12}", name)
     assert physical_name("MyStack", "Bucket", limit=128) != name
 
 
 def test_name_keeps_its_limit_and_its_random_part() -> None:
-    """Long stacks and long ids are cut, never the part that makes the name unique."""
+    """A long generated name is cut without losing its random part."""
     for stack, logical_id in (("s" * 100, "r" * 100), ("s" * 100, "r"), ("s", "r" * 100)):
         name = physical_name(stack, logical_id, limit=63, lower=True)
         assert len(name) <= 63

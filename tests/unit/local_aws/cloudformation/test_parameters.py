@@ -39,12 +39,12 @@ def give(value: str) -> list[dict[str, Any]]:
     ],
 )
 def test_value_by_type(spec: dict[str, Any], given: list[dict[str, Any]], value: Any) -> None:
-    """Defaults, lists and SSM parameters resolve to what a Ref gives."""
+    """Defaults, lists and SSM parameters resolve to the value of a Ref."""
     assert resolve(spec, given)["P"].value == value
 
 
 def test_previous_value_is_kept_on_request() -> None:
-    """An update may say "as before"; without a before that is refused."""
+    """UsePreviousValue keeps a value, and is rejected without a previous one."""
     before = resolve({"Type": "String"}, give("old"))
     same = [{"ParameterKey": "P", "UsePreviousValue": True}]
     assert resolve({"Type": "String", "Default": "d"}, same, before)["P"].value == "old"
@@ -53,7 +53,7 @@ def test_previous_value_is_kept_on_request() -> None:
 
 
 def test_secret_and_ssm_values_are_described_as_aws_does() -> None:
-    """A NoEcho value is masked; an SSM parameter shows its path and what it resolved to."""
+    """A NoEcho value is masked, and an SSM parameter shows its path and its value."""
     assert resolve({"Type": "String", "NoEcho": True}, give("secret"))["P"].described()["ParameterValue"] == "****"
     described = resolve({"Type": "AWS::SSM::Parameter::Value<String>"}, give("/v"))["P"].described()
     assert described == {"ParameterKey": "P", "ParameterValue": "/v", "ResolvedValue": "value of /v"}
@@ -73,6 +73,6 @@ def test_secret_and_ssm_values_are_described_as_aws_does() -> None:
     ],
 )
 def test_forbidden_value_is_refused_by_name(spec: dict[str, Any], given: list[dict[str, Any]], about: str) -> None:
-    """Each constraint names the parameter and what is allowed."""
+    """A value that breaks a constraint is rejected with the parameter and the allowed values."""
     with faulted("ValidationError", 400, about):
         resolve(spec, given)

@@ -29,7 +29,7 @@ CHAIN = {
 
 
 def deploy(engine: Engine, template: str, **request: Any) -> None:
-    """A change set that is made and executed."""
+    """Create and execute a change set."""
     plan(engine, template, kind="CREATE", **request)
     operations.execute_change_set(engine, {"StackName": "s", "ChangeSetName": "c"})
     settled(get_stack(engine.context, "s"))
@@ -51,7 +51,7 @@ def by_resource(description: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_new_stack_is_under_review_until_it_is_executed(engine: Engine, world: World) -> None:
-    """The plan of a new stack adds everything and makes nothing."""
+    """A change set of a new stack adds every resource, and creates none."""
     description = plan(engine, body(CHAIN), kind="CREATE")
     assert get_stack(engine.context, "s").status == "REVIEW_IN_PROGRESS"
     assert {one["Action"] for one in by_resource(description).values()} == {"Add"}
@@ -62,7 +62,7 @@ def test_new_stack_is_under_review_until_it_is_executed(engine: Engine, world: W
 
 
 def test_same_template_has_no_changes(engine: Engine) -> None:
-    """Right after a deploy the change set is empty, in the words that the cdk CLI looks for."""
+    """A change set without changes is empty, with the text that cdk looks for."""
     deploy(engine, body(CHAIN))
     description = plan(engine, body(CHAIN))
     assert description["Changes"] == []
@@ -71,7 +71,7 @@ def test_same_template_has_no_changes(engine: Engine) -> None:
 
 
 def test_one_changed_setting_is_named_with_its_path_and_values(engine: Engine) -> None:
-    """Exactly that key of that model; what may follow from it is dynamic; the rest is not listed."""
+    """A change set names the changed key with its values, and dependent changes as dynamic."""
     deploy(engine, body(CHAIN))
     changed = json.loads(json.dumps(CHAIN))
     changed["Store"]["Properties"]["Models"]["a"]["memory"] = "2"
@@ -99,7 +99,7 @@ def test_one_changed_setting_is_named_with_its_path_and_values(engine: Engine) -
 
 
 def test_values_are_told_only_on_request(engine: Engine) -> None:
-    """Without IncludePropertyValues there is one detail a property and no context."""
+    """Without IncludePropertyValues a change has one detail per property and no context."""
     deploy(engine, body({"A": thing(Value={"x": 1, "y": 1})}))
     (change,) = by_resource(plan(engine, body({"A": thing(Value={"x": 2, "y": 2})}), values=False)).values()
     assert "BeforeContext" not in change
@@ -109,7 +109,7 @@ def test_values_are_told_only_on_request(engine: Engine) -> None:
 
 
 def test_replacement_and_removal(engine: Engine) -> None:
-    """A static change of a create-only property replaces for certain; a resource that is gone is removed last."""
+    """A changed create-only property replaces its resource, and a missing resource is removed last."""
     deploy(engine, body({"A": thing(Key="1"), "B": thing(Value={"Ref": "A"}), "C": thing()}))
     description = plan(engine, body({"A": thing(Key="2"), "B": thing(Value={"Ref": "A"})}))
     changes = by_resource(description)
@@ -120,7 +120,7 @@ def test_replacement_and_removal(engine: Engine) -> None:
 
 
 def test_attribute_that_an_update_keeps_is_no_cause(engine: Engine) -> None:
-    """An update in place does not change an ARN, so who reads it is not listed."""
+    """A resource that reads an ARN which an update keeps is not in the change set."""
     deploy(engine, body({"A": thing(Value="1"), "B": thing(Value={"Fn::GetAtt": ["A", "Arn"]})}))
     assert set(
         by_resource(plan(engine, body({"A": thing(Value="2"), "B": thing(Value={"Fn::GetAtt": ["A", "Arn"]})})))
@@ -131,7 +131,7 @@ def test_attribute_that_an_update_keeps_is_no_cause(engine: Engine) -> None:
 
 
 def test_parameter_is_the_cause(engine: Engine) -> None:
-    """A changed parameter is named as the causing entity."""
+    """A change by a parameter names it as the causing entity."""
     template = body({"A": thing(Value={"Ref": "P"})}, Parameters={"P": {"Type": "String"}})
     deploy(engine, template, Parameters=[{"ParameterKey": "P", "ParameterValue": "1"}])
     description = plan(engine, template, Parameters=[{"ParameterKey": "P", "ParameterValue": "2"}])
@@ -144,7 +144,7 @@ def test_parameter_is_the_cause(engine: Engine) -> None:
 
 
 def test_metadata_policy_and_tags_are_changes_of_their_own(engine: Engine) -> None:
-    """They have a scope, and replace nothing."""
+    """Changed metadata, policies and tags have a scope of their own, and replace no resource."""
     deploy(engine, body({"A": thing()}))
     changed = {"A": {**thing(), "Metadata": {"m": 1}, "DeletionPolicy": "Retain"}}
     change = by_resource(plan(engine, body(changed), Tags=[{"Key": "k", "Value": "v"}]))["A"]
@@ -153,14 +153,14 @@ def test_metadata_policy_and_tags_are_changes_of_their_own(engine: Engine) -> No
 
 
 def test_output_alone_is_a_change(engine: Engine) -> None:
-    """No resource changes, yet the change set can be executed."""
+    """A change set with only a changed output can be executed."""
     deploy(engine, body({"A": thing()}))
     description = plan(engine, body({"A": thing()}, Outputs={"O": {"Value": "x"}}))
     assert (description["Status"], description["Changes"]) == ("CREATE_COMPLETE", [])
 
 
 def test_execution_uses_up_a_change_set(engine: Engine) -> None:
-    """It can be executed once, and the stack's other change sets are gone then."""
+    """A change set can be executed once, and then the stack's other change sets are deleted."""
     deploy(engine, body({"A": thing()}))
     plan(engine, body({"A": thing(Value="2")}))
     operations.create_change_set(
@@ -177,7 +177,7 @@ def test_execution_uses_up_a_change_set(engine: Engine) -> None:
 
 
 def test_change_set_of_the_wrong_kind_is_refused(engine: Engine) -> None:
-    """CREATE for a stack that is there, UPDATE for one that is not, a name that is taken."""
+    """CREATE for an existing stack, UPDATE for a missing one, and a used name are rejected."""
     with faulted("ValidationError", 400, "Stack [s] does not exist"):
         operations.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
     deploy(engine, body(CHAIN))
@@ -188,7 +188,7 @@ def test_change_set_of_the_wrong_kind_is_refused(engine: Engine) -> None:
 
 
 def test_differences_go_as_deep_as_they_can() -> None:
-    """Keys are compared one by one, lists of one length too; other lists differ as a whole."""
+    """Keys and lists of equal length are compared item by item, and other lists as a whole."""
     before = {"a": {"x": 1, "gone": 2}, "l": [1, {"k": 1}], "m": [1]}
     after = {"a": {"x": 1, "new": 3}, "l": [1, {"k": 2}], "m": [1, 2]}
     paths = [path for path, _, _ in differences(before, after, "/Properties")]

@@ -18,7 +18,7 @@ NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
 
 
 def specification(model: str) -> dict[str, Any]:
-    """What a component of one model runs."""
+    """Return the specification of an inference component with one model."""
     return {"ModelName": model, "ComputeResourceRequirements": NEEDS}
 
 
@@ -35,7 +35,7 @@ def properties(model: str = "new", **more: Any) -> dict[str, Any]:
 
 
 class Service:
-    """Answers DescribeInferenceComponent from a list of states (status, model, reason); the last one stays."""
+    """Answers DescribeInferenceComponent from a list of (status, model, reason); the last one repeats."""
 
     def __init__(self, *states: tuple[str, str, str | None], copies: int = 1) -> None:
         self.states = list(states)
@@ -71,7 +71,7 @@ class Service:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Any other call is noted."""
+        """Record any other call."""
 
         def call(**arguments: Any) -> dict[str, Any]:
             self.calls.append((name, arguments))
@@ -104,7 +104,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_creation_waits_until_it_serves() -> None:
-    """Creating is not done; InService is, with the ARN for Ref and the attributes of the template reference."""
+    """The creation of a component waits for InService; Ref is its ARN."""
     service = Service(("Creating", "new", None), ("InService", "new", None))
     outcome = InferenceComponent().create(request(service))
     assert outcome.physical_id == outcome.attributes["InferenceComponentArn"] == ARN
@@ -119,14 +119,14 @@ def test_creation_waits_until_it_serves() -> None:
 
 
 def test_numbers_as_text_are_taken() -> None:
-    """Scalars of templates may be text; the API gets numbers."""
+    """A number as text in a template is sent as a number."""
     service = Service(("InService", "new", None))
     InferenceComponent().create(request(service, properties=properties(RuntimeConfig={"CopyCount": "2"})))
     assert service.calls[0][1]["RuntimeConfig"] == {"CopyCount": 2}
 
 
 def test_a_failed_component_gives_its_reason_and_its_id() -> None:
-    """The FailureReason is the resource's reason; the id is known, so that the rollback can delete it."""
+    """A failed component fails its resource with the FailureReason, and the rollback deletes it by its id."""
     seen: list[str] = []
     service = Service(("Creating", "new", None), ("Failed", "new", "There is not enough hardware"))
     with pytest.raises(ResourceFailure, match="There is not enough hardware"):
@@ -135,7 +135,7 @@ def test_a_failed_component_gives_its_reason_and_its_id() -> None:
 
 
 def test_a_changed_specification_is_an_update_in_place() -> None:
-    """The component keeps its id, and gets specification, copies and rollout in one call."""
+    """A changed specification is one UpdateInferenceComponent call."""
     service = Service(("InService", "old", None), ("Updating", "old", None), ("InService", "new", None))
     policy = {"MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}, "WaitIntervalInSeconds": 0}
     wanted = properties(DeploymentConfig={"RollingUpdatePolicy": policy})
@@ -150,21 +150,21 @@ def test_a_changed_specification_is_an_update_in_place() -> None:
 
 
 def test_an_update_that_sagemaker_took_back_fails() -> None:
-    """In service again with a reason is a failed update."""
+    """A component in service with a failure reason is a failed update."""
     service = Service(("InService", "old", None), ("Updating", "old", None), ("InService", "old", "no room"))
     with pytest.raises(ResourceFailure, match="no room"):
         InferenceComponent().update(request(service))
 
 
 def test_what_is_as_asked_is_not_sent_again() -> None:
-    """A take-back waits for what is under way, and sends nothing where SageMaker took it back by itself."""
+    """A rollback waits for a running update, and sends none if SageMaker has rolled back itself."""
     service = Service(("Updating", "new", None), ("InService", "new", "an earlier reason"))
     InferenceComponent().update(request(service))
     assert "update_inference_component" not in service.names
 
 
 def test_copies_that_scaling_has_set_are_left_alone() -> None:
-    """Only a changed RuntimeConfig sets the copies: an idle component is not woken by a change of tags."""
+    """An update sets the copies only if RuntimeConfig changed, so changed tags do not wake a component."""
     service = Service(("InService", "new", None), copies=0)
     InferenceComponent().update(request(service, old_properties=properties(Tags=[{"Key": "k", "Value": "v"}])))
     assert "update_inference_component" not in service.names
@@ -175,7 +175,7 @@ def test_copies_that_scaling_has_set_are_left_alone() -> None:
 
 @pytest.mark.parametrize("fixed", ["InferenceComponentName", "EndpointName", "VariantName"])
 def test_what_cannot_change_fails_by_name(fixed: str) -> None:
-    """A component can be neither renamed nor moved, and no replacement is declared: the update says so."""
+    """A renamed or moved component fails the update with the property."""
     service = Service(("InService", "new", None))
     with pytest.raises(ResourceFailure, match=fixed):
         InferenceComponent().update(request(service, properties=properties(**{fixed: "other"})))
@@ -183,7 +183,7 @@ def test_what_cannot_change_fails_by_name(fixed: str) -> None:
 
 
 def test_a_wait_ends_when_the_operation_is_taken_back() -> None:
-    """A failure elsewhere ends the wait at once."""
+    """The wait for a component ends when another resource fails."""
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(ResourceFailure, match="cancelled"):
@@ -191,7 +191,7 @@ def test_a_wait_ends_when_the_operation_is_taken_back() -> None:
 
 
 def test_deletion_waits_until_it_is_gone() -> None:
-    """A component under way is waited for, and its endpoint may go only after it."""
+    """The deletion of a component waits for its end, before its endpoint is deleted."""
     service = Service(
         ("Updating", "new", None), ("Updating", "new", None), ("InService", "new", None),
         ("Deleting", "new", None), ("Gone", "", None),
@@ -204,6 +204,6 @@ def test_deletion_waits_until_it_is_gone() -> None:
 
 
 def test_a_component_that_vanishes_is_a_failure() -> None:
-    """Deleted by someone else while it is awaited, it is reported by name."""
+    """A component that somebody deletes during the wait fails its resource."""
     with pytest.raises(ResourceFailure, match="Lmi was deleted"):
         InferenceComponent().create(request(Service(("Creating", "new", None), ("Gone", "", None))))

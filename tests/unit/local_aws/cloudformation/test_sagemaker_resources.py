@@ -17,7 +17,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi"
 
 
 class Service:
-    """Answers DescribeEndpoint from a list of states; the last one stays."""
+    """Answers DescribeEndpoint from a list of states; the last one repeats."""
 
     def __init__(self, *states: tuple[str, str, str]) -> None:
         self.states = list(states)
@@ -38,7 +38,7 @@ class Service:
         return {"EndpointStatus": status, "EndpointConfigName": config, "FailureReason": reason}
 
     def __getattr__(self, name: str) -> Any:
-        """Any other call is noted."""
+        """Record any other call."""
 
         def call(**arguments: Any) -> dict[str, Any]:
             del arguments
@@ -73,13 +73,13 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_creation_waits_until_it_serves() -> None:
-    """Creating is not done; InService is."""
+    """The creation of an endpoint waits for InService."""
     outcome = Endpoint().create(request(Service(("Creating", "new", ""), ("InService", "new", ""))))
     assert (outcome.physical_id, outcome.attributes) == (ARN, {"EndpointName": "lmi"})
 
 
 def test_failed_endpoint_gives_its_reason_and_its_id() -> None:
-    """The FailureReason is the resource's reason; the id is known, so that the rollback can delete it."""
+    """A failed endpoint fails its resource with the FailureReason, and the rollback deletes it by its id."""
     seen: list[str] = []
     service = Service(("Creating", "new", ""), ("Failed", "new", "the image has no GPU driver"))
     with pytest.raises(ResourceFailure, match="the image has no GPU driver"):
@@ -88,7 +88,7 @@ def test_failed_endpoint_gives_its_reason_and_its_id() -> None:
 
 
 def test_update_that_sagemaker_took_back_fails() -> None:
-    """In service again with the old configuration is a failed update."""
+    """An endpoint in service with the old configuration is a failed update."""
     service = Service(("InService", "old", ""), ("Updating", "old", ""), ("InService", "old", "unhealthy"))
     with pytest.raises(ResourceFailure, match="unhealthy"):
         Endpoint().update(request(service))
@@ -96,14 +96,14 @@ def test_update_that_sagemaker_took_back_fails() -> None:
 
 
 def test_take_back_waits_for_a_running_update_and_sends_none_when_nothing_is_to_do() -> None:
-    """SageMaker refuses changes of an endpoint under way, and what it rolled back by itself needs no update."""
+    """A rollback waits for a running update, and sends none if SageMaker has rolled back itself."""
     service = Service(("Updating", "new", ""), ("InService", "new", ""))
     Endpoint().update(request(service))
     assert "update_endpoint" not in service.calls
 
 
 def test_wait_ends_when_the_operation_is_taken_back() -> None:
-    """A failure elsewhere ends the wait at once."""
+    """The wait for an endpoint ends when another resource fails."""
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(ResourceFailure, match="cancelled"):
@@ -111,7 +111,7 @@ def test_wait_ends_when_the_operation_is_taken_back() -> None:
 
 
 def test_deletion_waits_until_it_is_gone() -> None:
-    """Its configuration and its model may go only after it."""
+    """The deletion of an endpoint waits for its end, because its configuration and model are deleted after it."""
     service = Service(("InService", "new", ""), ("InService", "new", ""), ("Deleting", "new", ""), ("Gone", "", ""))
     Endpoint().delete(request(service))
     assert service.calls == ["delete_endpoint"]
@@ -121,7 +121,7 @@ def test_deletion_waits_until_it_is_gone() -> None:
 
 
 def test_model_is_replaced_by_any_change_but_tags() -> None:
-    """Nothing of a model can be updated."""
+    """Each change of a SageMaker model except tags replaces the model."""
     model = Model()
     assert model.requires_replacement("PrimaryContainer")
     assert not model.requires_replacement("Tags")

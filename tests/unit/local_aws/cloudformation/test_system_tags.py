@@ -8,7 +8,7 @@ from local_aws.cloudformation.resources import aws_types
 
 
 def test_only_types_whose_schema_has_system_tags_get_them() -> None:
-    """An endpoint without `aws:cloudformation:stack-name` on AWS has none here either."""
+    """Only types with system tags on AWS get `aws:cloudformation:stack-name`, so endpoints do not."""
     wrong = []
     for one in aws_types():
         if "Tags" in one.known:

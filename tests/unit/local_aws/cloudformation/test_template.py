@@ -28,7 +28,7 @@ Conditions:
 
 
 def test_short_forms_become_long_ones() -> None:
-    """`!Ref` and its kin read like their long spellings, nested too, and dates stay text."""
+    """`!Ref` and other short forms are read as their long forms, and dates stay text."""
     template = parse_template(YAML)
     properties = template.resources["Bucket"].properties
     assert properties["A"] == {"Ref": "Name"}
@@ -42,7 +42,7 @@ def test_short_forms_become_long_ones() -> None:
 
 
 def with_resource(extra: str) -> str:
-    """A template of one bucket with something more in its entry."""
+    """Return a template of one bucket with additions to its entry."""
     return f'{{"Resources": {{"A": {{"Type": "AWS::S3::Bucket", {extra}}}}}}}'
 
 
@@ -64,6 +64,6 @@ def with_resource(extra: str) -> str:
     ],
 )
 def test_malformed_template_is_refused_by_name(body: str, about: str) -> None:
-    """Every fault of form names the place."""
+    """A malformed template is rejected with the place of the fault."""
     with faulted("ValidationError", 400, about):
         parse_template(body)

@@ -1,4 +1,4 @@
-"""Where templates come from."""
+"""The sources of templates: a request body or an object in S3."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from local_aws.kit.clients import Clients
     ],
 )
 def test_every_kind_of_s3_url_is_read(url: str) -> None:
-    """Virtual hosts, path style and this machine's address name the same object."""
+    """Template URLs with a virtual host, a path and a local address give the same object."""
     assert s3_location(url) == ("bucket", "a/key.json")
 
 
 @pytest.mark.parametrize("url", ["https://example.com/bucket/key", "http://127.0.0.1:4566/bucket", "nothing"])
 def test_other_url_is_refused(url: str) -> None:
-    """What is no object of S3 is refused with the URL."""
+    """A template URL outside S3 is rejected with the URL in the message."""
     with faulted("ValidationError", 400, "TemplateURL"):
         s3_location(url)
 
 
 def test_request_without_template_is_refused() -> None:
-    """Neither a body nor a URL."""
+    """A request with neither a template body nor a template URL is rejected."""
     with faulted("ValidationError", 400, "Template"):
         template_body({}, Clients(lambda: ""), "us-east-1")

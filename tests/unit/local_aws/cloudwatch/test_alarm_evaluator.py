@@ -11,7 +11,7 @@ TOPIC = "arn:aws:sns:us-east-1:123456789012:t"
 
 
 def test_a_new_alarm_has_too_little_data_and_then_follows_its_metric() -> None:
-    """INSUFFICIENT_DATA, ALARM while the metric breaches, OK after; each with a reason, and it is told by name."""
+    """An alarm starts in INSUFFICIENT_DATA, follows its metric, and sends each change with its reason."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm()
@@ -33,7 +33,7 @@ def reason(stage: Stage) -> str:
 
 
 def test_a_standard_alarm_is_looked_at_each_minute_and_a_fast_one_each_ten_seconds() -> None:
-    """A value in the last ten seconds sets the fast one off at once, the other when its minute is over."""
+    """A fast alarm is evaluated every ten seconds, and a standard one every minute."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(AlarmName="slow")
@@ -50,7 +50,7 @@ def test_a_standard_alarm_is_looked_at_each_minute_and_a_fast_one_each_ten_secon
 
 
 def test_datapoints_to_alarm_and_percentiles() -> None:
-    """2 of 3 minutes above p90 alarm, though the average is far below."""
+    """2 of 3 minutes with a p90 above the threshold set off the alarm."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(
@@ -67,7 +67,7 @@ def test_datapoints_to_alarm_and_percentiles() -> None:
 
 
 def test_a_percentile_of_few_values_can_be_left_alone() -> None:
-    """With EvaluateLowSampleCountPercentile ignore, p99 of less than 1,000 values changes no state."""
+    """With EvaluateLowSampleCountPercentile=ignore a p99 of less than 1,000 values changes no state."""
 
     async def scene(stage: Stage) -> None:
         few = {"Statistic": None, "ExtendedStatistic": "p99", "EvaluateLowSampleCountPercentile": "ignore"}
@@ -83,7 +83,7 @@ def test_a_percentile_of_few_values_can_be_left_alone() -> None:
 
 
 def test_metric_math() -> None:
-    """A rate of two metrics, by the one query that returns data."""
+    """An alarm on a rate of two metrics uses the one query that returns data."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(Metrics=queries("100 * errors / calls"), Threshold=10.0)
@@ -97,7 +97,7 @@ def test_metric_math() -> None:
 
 
 def queries(expression: str) -> list[dict[str, Any]]:
-    """Sums of the metrics `calls` and `errors`, and an expression of them."""
+    """Return sums of the metrics `calls` and `errors`, and an expression of them."""
     dimensions = [{"Name": "InferenceComponentName", "Value": "c"}]
     stats = [
         {
@@ -115,7 +115,7 @@ def queries(expression: str) -> list[dict[str, Any]]:
 
 
 def test_what_cannot_be_evaluated_says_so() -> None:
-    """The state's reason names what is beyond the emulation; the other alarms go on."""
+    """An alarm that the emulator cannot evaluate says so in its reason, and other alarms work."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(AlarmName="math", Metrics=queries("RATE(calls)"))
@@ -133,7 +133,7 @@ def test_what_cannot_be_evaluated_says_so() -> None:
 
 
 def test_a_topic_is_told_once_of_each_state_that_asks_for_it() -> None:
-    """Alarm, OK and too little data, with CloudWatch's members; not again while the state lasts."""
+    """Each change of state is published once, with CloudWatch's members."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(AlarmActions=[TOPIC], OKActions=[TOPIC], InsufficientDataActions=[TOPIC])
@@ -155,7 +155,7 @@ def test_a_topic_is_told_once_of_each_state_that_asks_for_it() -> None:
 
 
 def test_switched_off_actions_do_nothing() -> None:
-    """The state changes all the same."""
+    """An alarm with disabled actions changes its state without an action."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm(AlarmActions=[TOPIC], ActionsEnabled=False)
@@ -166,7 +166,7 @@ def test_switched_off_actions_do_nothing() -> None:
 
 
 def test_a_changed_alarm_keeps_its_state_and_one_set_by_hand_acts() -> None:
-    """PutMetricAlarm leaves the state; SetAlarmState is a change like another, until the next evaluation."""
+    """PutMetricAlarm keeps the state, and SetAlarmState triggers actions."""
 
     async def scene(stage: Stage) -> None:
         await stage.alarm()
@@ -188,7 +188,7 @@ def test_a_changed_alarm_keeps_its_state_and_one_set_by_hand_acts() -> None:
 
 
 def test_a_deleted_alarm_is_forgotten_and_without_alarms_nothing_is_due() -> None:
-    """Also when it goes between two looks at it."""
+    """A deleted alarm is no longer evaluated, even if it is deleted between two evaluations."""
 
     async def scene(stage: Stage) -> None:
         assert stage.alarms.next_due() is None

@@ -1,4 +1,4 @@
-"""The state that data make of an alarm."""
+"""The state of an alarm that follows from data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def states(data: str, *, periods: int, to_alarm: int) -> list[str | None]:
     ],
 )
 def test_three_of_three(data: str, expected: list[str | None]) -> None:
-    """The table of CloudWatch's user guide for 3 datapoints out of 3."""
+    """The states equal the table of CloudWatch's guide for 3 of 3 datapoints."""
     assert states(data, periods=3, to_alarm=3) == expected
 
 
@@ -46,7 +46,7 @@ def test_three_of_three(data: str, expected: list[str | None]) -> None:
     ],
 )
 def test_two_of_three(data: str, expected: list[str | None]) -> None:
-    """The guide's table for 2 out of 3."""
+    """The states equal the table of CloudWatch's guide for 2 of 3 datapoints."""
     assert states(data, periods=3, to_alarm=2) == expected
 
 
@@ -57,7 +57,7 @@ def test_one_breach_among_missing_data_is_no_alarm_yet() -> None:
 
 
 def test_missing_data_count_only_after_older_data_have_run_out() -> None:
-    """One period of an hour without data does not alarm yet where missing data breach; three do."""
+    """With missing data breaching, one empty period of an hour does not alarm yet, and three do."""
     assert [states(data, periods=1, to_alarm=1)[2] for data in ("000", "00-", "0--", "---")] == [
         "OK", "OK", "OK", "ALARM",
     ]  # fmt: skip
@@ -73,6 +73,6 @@ def test_missing_data_count_only_after_older_data_have_run_out() -> None:
     ],
 )
 def test_comparisons(comparison: str, expected: list[bool]) -> None:
-    """Which side breaches, and whether the threshold itself does."""
+    """Each comparison operator breaches on its own side of the threshold, and two of them at the threshold itself."""
     rule = Rule(comparison=comparison, threshold=1, periods=1, to_alarm=1, missing="missing")
     assert [rule.breaches(value) for value in (0, 1, 2)] == expected

@@ -30,7 +30,7 @@ SERIES: dict[str, list[float | None]] = {"m1": [4.0, 6.0, None], "m2": [2.0, 0.0
     ],
 )
 def test_arithmetic_on_series(expression: str, expected: list[float | None]) -> None:
-    """Each period by itself; missing stays missing, except where a function says otherwise."""
+    """Arithmetic works per period; a missing value stays missing unless a function replaces it."""
     assert values_of(parse(expression), SERIES, 3) == expected
 
 
@@ -39,18 +39,18 @@ def test_arithmetic_on_series(expression: str, expected: list[float | None]) -> 
     ["m1 +", "RATE(m1)", "SUM(m1)", "m1.real", "m1 and m2", "m1[0]", "SELECT AVG(x) FROM y", "SUM([])", "open('x')"],
 )
 def test_what_is_not_emulated_is_refused_by_name(expression: str) -> None:
-    """Nothing else of Python gets through, and the text holds the expression's part."""
+    """An expression outside the emulated ones is rejected with the part that is not known."""
     with pytest.raises(NotEmulated):
         parse(expression)
 
 
 def test_strings_and_chains_of_comparisons_are_refused_when_worked_out() -> None:
-    """They parse as Python and mean nothing here."""
+    """Strings and chained comparisons in an expression are rejected during the evaluation."""
     for expression in ("1 < m1 < 3", "'a'", "unknown"):
         with pytest.raises(NotEmulated):
             values_of(parse(expression), SERIES, 3)
 
 
 def test_the_ids_of_an_expression() -> None:
-    """Functions are no ids."""
+    """Names of functions are no ids of an expression."""
     assert set(names_in(parse("SUM([FILL(m1, 0), m2])"))) == {"m1", "m2"}

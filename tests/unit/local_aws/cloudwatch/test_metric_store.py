@@ -12,7 +12,7 @@ METRIC = Metric.of("N", "m", [("a", "1"), ("b", "2")])
 
 
 class Machine:
-    """A clock's source that a test moves, and a metrics on it."""
+    """A time source that a test moves, with a metric store on it."""
 
     def __init__(self) -> None:
         self.time = 6000.0
@@ -29,7 +29,7 @@ class Machine:
 
 
 def test_values_are_found_by_time_and_unit_in_any_order_of_dimensions() -> None:
-    """A span takes in its start and not its end; other units and metrics are apart."""
+    """Values are found by unit and by a span that includes its start and excludes its end."""
     machine = Machine()
     for time, value in ((6000, 1), (6009, 2), (6010, 4), (6020, 8)):
         machine.time = time
@@ -43,7 +43,7 @@ def test_values_are_found_by_time_and_unit_in_any_order_of_dimensions() -> None:
 
 
 def test_a_metric_of_standard_resolution_has_a_value_a_minute() -> None:
-    """All of a minute lies at its beginning, so that an alarm of ten seconds sees it there only (CloudWatch)."""
+    """A standard metric has its values at the start of the minute, where an alarm of ten seconds sees them."""
     machine = Machine()
     machine.time = 6045
     machine.record(1, fine=False)
@@ -52,7 +52,7 @@ def test_a_metric_of_standard_resolution_has_a_value_a_minute() -> None:
 
 
 def test_old_values_become_minutes_and_then_go() -> None:
-    """After three hours the seconds are gone, after a week everything; nothing is counted twice."""
+    """Values per 10 s become values per minute after three hours, and are deleted after a week."""
     machine = Machine()
     for time in (6010, 6050):
         machine.time = time
@@ -67,7 +67,7 @@ def test_old_values_become_minutes_and_then_go() -> None:
 
 
 def test_statistics() -> None:
-    """The five statistics, and percentiles of the values themselves."""
+    """The store computes the five statistics, and percentiles of single values."""
     statistics = StatisticSet()
     for value in range(1, 101):
         statistics.add(value)
@@ -76,7 +76,7 @@ def test_statistics() -> None:
 
 
 def test_percentiles_hold_to_half_a_hundredth() -> None:
-    """Values are kept with three digits, which bounds what a long test takes of memory."""
+    """Percentiles are exact to 0.5 %, because values are stored with three digits."""
     statistics = StatisticSet()
     for value in range(100_000, 200_000, 7):
         statistics.add(value)
@@ -85,7 +85,7 @@ def test_percentiles_hold_to_half_a_hundredth() -> None:
 
 
 def test_a_statistic_set_has_no_percentiles_unless_all_its_values_are_equal() -> None:
-    """CloudWatch cannot tell them either (PutMetricData)."""
+    """A statistic set has percentiles only if all its values are equal, as in CloudWatch."""
     mixed, equal = StatisticSet(), StatisticSet()
     mixed.add_set(count=2, total=3, minimum=1, maximum=2)
     equal.add_set(count=2, total=4, minimum=2, maximum=2)

@@ -1,4 +1,4 @@
-"""A missing cdk or node is told with its fix."""
+"""The errors for a missing cdk or node have the fix."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project folder in which a test decides what `cdk` is."""
+    """Return a project folder with a fake cdk."""
     monkeypatch.setattr(cdk_module, "PROJECT", tmp_path)
     return tmp_path
 
 
 def test_no_node_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without node gets one line with the fix."""
+    """The error for a missing node is one line with the fix."""
     monkeypatch.setenv("PATH", str(project))
 
     with refused("node-missing", kind=LocalError):
@@ -31,6 +31,6 @@ def test_no_node_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_no_cdk_is_told(project: Path) -> None:
-    """A checkout that was not set up gets one line with the fix."""
+    """The error for a missing cdk is one line with the fix."""
     with refused("cdk-missing", kind=LocalError):
         Cdk(environment={}, out=project / "out").bootstrap()

@@ -1,4 +1,4 @@
-"""The demo's checks: what a deploy leaves is found, and sentences are compared."""
+"""The demo's checks: leftover resources are found, and sentences are compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _dummy_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mock_aws
 def test_empty_account_has_no_leftovers() -> None:
-    """Nothing is found where nothing is."""
+    """An empty account has no leftover resources."""
     assert find_leftovers(boto3.Session()) == {}
 
 
@@ -57,6 +57,6 @@ def test_mean_of_tokens_has_length_one() -> None:
 
 
 def test_cosine_orders_by_direction() -> None:
-    """The same direction gives 1, a right angle 0."""
+    """The cosine of equal directions is 1, and that of a right angle 0."""
     assert cosine([0.6, 0.8], [0.6, 0.8]) == pytest.approx(1)
     assert cosine([1.0, 0.0], [0.0, 1.0]) == 0

@@ -1,4 +1,4 @@
-"""The djl engine: the program that it starts, and every setting that it gives it."""
+"""The djl engine: its program and all settings of this program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_the_whole_command_and_its_settings(
     programs: Programs, make_setup: Callable[..., Setup], tmp_path: Path
 ) -> None:
-    """No port at all, a store and a folder of its own, no model at the start, multi-model mode, our Python."""
+    """DJL Serving starts without a port, with its own store and folder, no model and multi-model mode."""
     program = programs.install("djl-serving", {})
     engine = DjlEngine(None)
     start = engine.start(make_setup(environment={"LEVEL": "debug"}))
@@ -55,7 +55,7 @@ def test_the_whole_command_and_its_settings(
 
 
 def test_each_server_has_a_folder_of_its_own(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """Two servers with one java.io.tmpdir kill each other's workers, whose sockets have the same names."""
+    """Each server has its own java.io.tmpdir, because workers of two servers have sockets of the same names."""
     programs.install("djl-serving", {})
     engines = DjlEngine(None), DjlEngine(None)
     options = [engine.start(make_setup()).environment["JAVA_OPTS"] for engine in engines]
@@ -67,7 +67,7 @@ def test_each_server_has_a_folder_of_its_own(programs: Programs, make_setup: Cal
 def test_a_folder_too_long_for_sockets_is_told(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Java would fail with an errno; the message names the variable, and nothing is left there."""
+    """A path that is too long for Unix sockets is rejected with the variable to set."""
     programs.install("djl-serving", {})
     long = tmp_path / ("x" * 80)
     long.mkdir()
@@ -80,7 +80,7 @@ def test_a_folder_too_long_for_sockets_is_told(
 def test_the_users_java_options_stay(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The catalog's go before the shell's; the folder is named last, where Java takes it even if they name another."""
+    """Java options of the catalog come before those of the shell, and the engine's folder is last."""
     programs.install("djl-serving", {})
     monkeypatch.setenv("JAVA_OPTS", "-Xmx1g")
     catalogs = "-Xmx2g -Djava.io.tmpdir=/x"
@@ -92,7 +92,7 @@ def test_the_users_java_options_stay(
 
 
 def test_a_catalogs_variables_open_no_port(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """SERVING_ variables go before the configuration, so those of the address are ours."""
+    """The engine's address overrides SERVING_ variables of the catalog."""
     programs.install("djl-serving", {})
     engine = DjlEngine(None)
     given = {"SERVING_INFERENCE_ADDRESS": "http://0.0.0.0:8080", "SERVING_MANAGEMENT_ADDRESS": "http://0.0.0.0:8081"}
@@ -113,7 +113,7 @@ def test_a_home_has_the_program_under_either_name(make_setup: Callable[..., Setu
 
 
 def test_the_list_of_modules_holds_every_import_of_our_handler() -> None:
-    """Each module from elsewhere that the handler's files import at the top; the server's own is djl_python."""
+    """The list of modules contains every third-party import of the batching handler's files."""
     imported = set()
     for file in (PROJECT / "cohost" / "handler").glob("*.py"):
         for node in ast.parse(file.read_text()).body:
@@ -126,7 +126,7 @@ def test_the_list_of_modules_holds_every_import_of_our_handler() -> None:
 
 
 def test_models_and_weights_are_told_as_they_lie(make_setup: Callable[..., Setup]) -> None:
-    """The server runs on this machine, so it sees this machine's paths."""
+    """DJL Serving gets this machine's paths of models and weights."""
     engine, setup = DjlEngine(None), make_setup(weights={"minilm": Path("/hub/org/minilm")})
     assert engine.model_url(setup, "minilm") == "/state/models/minilm/model"
     assert engine.weights_url(setup, "minilm") == "/hub/org/minilm"

@@ -1,4 +1,4 @@
-"""The docker engine: every argument that it gives to docker, and the folders that the container sees."""
+"""The docker engine: the arguments of docker and the mounted folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_models_lie_where_sagemaker_puts_them(make_setup: Callable[..., Setup]) -> None:
-    """A server in the image is told paths of the container, not of this machine."""
+    """The server in the image gets the container's paths of models."""
     engine, setup = DockerEngine(), make_setup(weights={"minilm": Path("/hub/org/minilm")})
     assert engine.model_url(setup, "minilm") == "/opt/ml/models/minilm/model"
     assert engine.weights_url(setup, "minilm") == "/opt/cohost/weights/minilm"
@@ -27,7 +27,7 @@ def test_models_lie_where_sagemaker_puts_them(make_setup: Callable[..., Setup]) 
 
 
 def test_no_docker_at_all(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """The first check of all."""
+    """A missing docker command is the first error."""
     assert programs.calls == []
     with refused("program-missing", "--engine docker", kind=EngineError):
         DockerEngine().check(make_setup())

@@ -1,4 +1,4 @@
-"""`cohost local run` and `cohost local report` hand everything they were told to the module."""
+"""`cohost local run` and `cohost local report` pass all options to the module."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from local_aws.engines import __main__ as engines
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would have taken this process's place."""
+    """Record the commands that would replace this process."""
     commands: list[list[str]] = []
     monkeypatch.setattr(cli_local.os, "execv", lambda _, arguments: commands.append(list(arguments)))
     return commands
 
 
 def test_every_option_of_run_reaches_the_module(executed: list[list[str]]) -> None:
-    """And the module understands each."""
+    """The module receives and parses each option of `cohost local run`."""
     arguments = ["--engine", "djl", "--catalog", "c.yaml", "--port", "9", "--state", "s", "--djl-home", "d"]
     arguments += ["--hub", "h1", "--hub", "h2", "--check", "--json"]
     assert CliRunner().invoke(cli.app, ["local", "run", *arguments], catch_exceptions=False).exit_code == 0
@@ -38,7 +38,7 @@ def test_every_option_of_run_reaches_the_module(executed: list[list[str]]) -> No
 
 
 def test_run_without_options_serves_the_offline_catalog_embedded(executed: list[list[str]]) -> None:
-    """On the port that the documentation names."""
+    """`cohost local run` without options serves the offline catalog in the embedded container on port 8084."""
     CliRunner().invoke(cli.app, ["local", "run"], catch_exceptions=False)
     assert executed[0][4:] == [
         *("--engine", "embedded", "--catalog", "model_configs/offline.yaml", "--port", "8084", "--state", ".cohost")
@@ -46,13 +46,13 @@ def test_run_without_options_serves_the_offline_catalog_embedded(executed: list[
 
 
 def test_report_takes_the_state_folder(executed: list[list[str]]) -> None:
-    """As every other command of `cohost local`."""
+    """`cohost local report` has the option --state like the other commands of `cohost local`."""
     CliRunner().invoke(cli.app, ["local", "report", "--state", "s", "--json"], catch_exceptions=False)
     assert executed == [[sys.executable, "-m", "local_aws.engines", "report", "--state", "s", "--json"]]
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones(executed: list[list[str]]) -> None:
-    """Before anything starts."""
+    """An unknown engine is rejected with the list of the known ones before a start."""
     result = CliRunner().invoke(cli.app, ["local", "run", "--engine", "podman"])
     assert result.exit_code == 2
     assert executed == []

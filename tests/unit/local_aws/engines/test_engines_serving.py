@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_instances_tell_names_and_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the introspection of an endpoint: what TargetModel is to the container, without its ending."""
+    """The introspection route gives each instance's log and the names of its models without their ending."""
     container = {"id": "i", "ready": True, "pid": os.getpid(), "log_file": "/logs/i.log"}
     models = [{"model_id": "0a1b", "target": "minilm.tar.gz"}]
     variant = {"name": "v", "instance_type": "ml.g5.xlarge", "instances": [{**container, "models": models}]}
@@ -25,7 +25,7 @@ def test_instances_tell_names_and_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refused_load_that_says_nothing_is_told_with_the_logs_reason(tmp_path: Path) -> None:
-    """The last error of that model's worker; an answer that says why, and a model that was loaded, stay as they are."""
+    """A failed load without a reason gets the last error of the model's worker from the log."""
     log = tmp_path / "engine.log"
     log.write_text(
         "W-1-nli-stdout: Traceback (most recent call last):\nW-1-nli-stdout:   File x\n"

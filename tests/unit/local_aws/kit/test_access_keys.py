@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_a_folder_keeps_its_key_for_its_owner_alone(tmp_path: Path) -> None:
-    """The key stays the same over starts, differs between folders, and nobody else can open its file."""
+    """A state folder keeps its access key over starts, and only its owner can read it."""
     key = user_key(tmp_path)
     assert user_key(tmp_path) == key
     assert read_key(tmp_path) == {"key_id": key.key_id, "secret": key.secret}
@@ -30,7 +30,7 @@ def test_a_folder_keeps_its_key_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
 def test_a_key_that_others_may_have_read_is_replaced(mode: int, tmp_path: Path) -> None:
-    """A key that was open to others is a secret no more."""
+    """A key file that others could read is replaced."""
     key = user_key(tmp_path)
     (tmp_path / KEY_FILE).chmod(mode)
     assert user_key(tmp_path).secret != key.secret
@@ -38,7 +38,7 @@ def test_a_key_that_others_may_have_read_is_replaced(mode: int, tmp_path: Path) 
 
 
 def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
-    """A start never fails for what an earlier one left half done; where nothing can be kept, it says so."""
+    """A damaged key file is replaced, and a folder that cannot be written is an error."""
     user_key(tmp_path)
     (tmp_path / KEY_FILE).write_text("{")
     assert user_key(tmp_path).secret == read_key(tmp_path)["secret"]
@@ -47,7 +47,7 @@ def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: P
 
 
 def test_roles_have_keys_of_their_own() -> None:
-    """Each session of a role has one key with a token; its principal is the assumed role, as STS writes it."""
+    """Each session of a role has its own key with a token, and the assumed role as its principal."""
     keys, account = AccessKeys(), "arn:aws:iam::123456789012:role"
     key = keys.for_role(f"{account}/service-role/publisher", "function")
     assert key.principal == "arn:aws:sts::123456789012:assumed-role/publisher/function"
@@ -70,7 +70,7 @@ def test_the_table_holds_the_emulations_own_key_and_asks_for_those_that_were_giv
 
 
 def test_a_key_never_shows_its_secret(tmp_path: Path) -> None:
-    """Logs and failures of tests print objects."""
+    """The repr of a key has no secret."""
     key = AccessKeys().for_role("arn:aws:iam::123456789012:role/r", "s")
     assert key.secret not in repr(key)
     assert str(key.token) not in repr(key)

@@ -18,7 +18,7 @@ LIMIT_S = 60
 
 
 class Work:
-    """Work of a loop: it is due at the times of a list, and fails as often as there are faults in another."""
+    """Work of a loop that is due at the times of one list, and fails by the errors of another."""
 
     def __init__(self, *due: float) -> None:
         self.machine = 1000.0
@@ -28,7 +28,7 @@ class Work:
         self.done = asyncio.Queue[float]()
 
     def next_due(self) -> float | None:
-        """Return the next time; None when the list is at its end."""
+        """Return the next time, or None at the end of the list."""
         return self.due[0] if self.due else None
 
     async def run(self) -> None:
@@ -51,7 +51,7 @@ class Work:
 
 
 def test_loop_runs_what_is_due_and_then_waits() -> None:
-    """Two times that are past mean two runs; without another time only a wake-up brings a third."""
+    """The loop runs once for each past time, and then only after a wake-up."""
     work = Work(900.0, 1000.0)
 
     async def scene(loop: DueLoop) -> None:
@@ -81,7 +81,7 @@ def test_another_speed_of_the_clock_wakes_the_loop() -> None:
     ("fault", "level"), [(EndpointConnectionError(endpoint_url="http://x"), "INFO"), (LookupError("odd"), "ERROR")]
 )
 def test_fault_is_logged_and_the_loop_goes_on(fault: Exception, level: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A service that cannot be reached is worth a line; a fault of the emulation its trace."""
+    """A failed call is logged in a line and an error of the emulator with a trace, and the loop continues."""
     work = Work(900.0, 950.0)
     work.faults.append(fault)
     caplog.set_level("INFO")
@@ -96,12 +96,12 @@ def test_fault_is_logged_and_the_loop_goes_on(fault: Exception, level: str, capl
 
 
 def test_loop_that_never_started_stops_at_once() -> None:
-    """A server whose start failed ends all the same."""
+    """A loop that was never started can be stopped."""
     asyncio.run(DueLoop("Work", Clock(), next_due=lambda: None, work=Work().run).stop())
 
 
 def test_tasks_are_cancelled_and_cleaned_up_at_the_end() -> None:
-    """A task that is given up can still tidy."""
+    """A cancelled task can clean up."""
     tidied = []
 
     async def forever() -> None:
@@ -121,7 +121,7 @@ def test_tasks_are_cancelled_and_cleaned_up_at_the_end() -> None:
 
 
 def test_failed_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for its result, so the log has to tell."""
+    """The exception of a background task is logged, because no code waits for its result."""
 
     async def fail() -> None:
         raise LookupError("odd")

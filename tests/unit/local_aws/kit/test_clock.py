@@ -32,7 +32,7 @@ class Machine:
 
 
 def test_a_fast_clock_runs_ahead_of_the_machine() -> None:
-    """At speed 60 a second is a minute, and a minute's cooldown takes a second."""
+    """At speed 60 a minute of the clock takes a second of the machine."""
     machine = Machine()
     clock = Clock(60, machine)
     machine.time += 1
@@ -41,7 +41,7 @@ def test_a_fast_clock_runs_ahead_of_the_machine() -> None:
 
 
 def test_another_speed_does_not_make_time_jump() -> None:
-    """Times of before are told by the speed of then; listeners hear of the change."""
+    """A change of the speed keeps the present time and notifies listeners."""
     machine, heard = Machine(), []
     clock = Clock(60, machine)
     clock.on_change(lambda: heard.append(clock.speed))
@@ -55,19 +55,19 @@ def test_another_speed_does_not_make_time_jump() -> None:
 
 @pytest.mark.parametrize("speed", [0, -1, 3601, float("nan"), "fast", True])
 def test_a_wrong_speed_is_refused(speed: Any) -> None:
-    """The text says what is allowed."""
+    """A wrong speed is rejected with the allowed values."""
     with refused("clock-speed-wrong", "speed", kind=LocalError):
         Clock(speed)
 
 
 def test_the_command_refuses_a_wrong_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In one line, before it takes a port."""
+    """A wrong --speed is rejected in one line before the server takes a port."""
     assert main(["up", "--port", "0", "--state", str(tmp_path), "--speed", "0"]) == 1
     assert [line[:6] for line in capsys.readouterr().err.splitlines()] == ["speed:"]
 
 
 def test_the_page_tells_and_sets_the_speed() -> None:
-    """GET tells, PUT sets, and a wrong request changes nothing and says the fix."""
+    """GET returns the speed, PUT sets it, and a wrong request changes nothing and names the fix."""
     clock = Clock(2)
     app = Starlette(routes=[Route(PATH, clock.answer, methods=["GET", "PUT"])])
 

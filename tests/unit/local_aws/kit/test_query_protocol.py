@@ -19,7 +19,7 @@ def form(**values: str) -> bytes:
 
 
 def test_nested_lists_and_scalars_get_their_types() -> None:
-    """Lists keep their order beyond nine members, booleans become true booleans."""
+    """Lists keep their order over nine members, and booleans are parsed."""
     members = {f"Parameters__member__{n}__ParameterKey": f"P{n}" for n in range(1, 12)}
     action, request = PROTOCOL.parse_request(
         form(Action="CreateStack", StackName="s", DisableRollback="true", TimeoutInMinutes="3", **members)
@@ -46,13 +46,13 @@ def test_empty_list_and_unknown_key() -> None:
     ],
 )
 def test_bad_request_names_the_field(body: bytes, code: str, about: str) -> None:
-    """An unknown action, a wrong type and a missing value are refused by name."""
+    """An unknown action, a wrong type and a missing value are rejected with their names."""
     with faulted(code, 400, about):
         PROTOCOL.parse_request(body)
 
 
 def test_answer_follows_the_output_shape() -> None:
-    """Lists, times, booleans and odd characters come out as the SDKs read them."""
+    """Lists, times, booleans and special characters are written as SDKs read them."""
     stack = {
         "StackName": "a<b",
         "CreationTime": datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC),
@@ -71,13 +71,13 @@ def test_answer_follows_the_output_shape() -> None:
 
 
 def test_answer_with_an_unknown_member_is_a_fault_of_ours() -> None:
-    """A misspelt member would vanish silently; it stops here instead."""
+    """An answer with an unknown member raises an error instead of losing it."""
     with pytest.raises(KeyError, match="Stakcs"):
         PROTOCOL.render_response("DescribeStacks", {"Stakcs": []})
 
 
 def test_error_has_code_and_message() -> None:
-    """SDKs make their typed errors of the code."""
+    """An error has the code from which SDKs make typed errors."""
     xml = PROTOCOL.render_error(QueryError("ChangeSetNotFound", "ChangeSet [x] does not exist", status=404)).decode()
     assert "<Code>ChangeSetNotFound</Code><Message>ChangeSet [x] does not exist</Message>" in xml
 

@@ -18,7 +18,7 @@ check = partial(check_request, service="sagemaker", title="SageMaker")
 
 
 def variant(**members: Any) -> dict[str, Any]:
-    """An endpoint configuration with one production variant."""
+    """Return an endpoint config with one production variant."""
     whole = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **members}
     return {"EndpointConfigName": "c", "ProductionVariants": [whole]}
 
@@ -77,14 +77,14 @@ def test_a_good_request_passes() -> None:
 def test_a_broken_constraint_is_told_in_the_services_form(
     operation: str, request_body: dict[str, Any], message: str
 ) -> None:
-    """Each kind of constraint gives the text that AWS services give, with the member's path."""
+    """Each broken constraint gives AWS's text with the path of the member."""
     with pytest.raises(ValidationException) as caught:
         check(operation, request_body)
     assert caught.value.message == message
 
 
 def test_all_faults_come_at_once() -> None:
-    """A request with several faults names all of them."""
+    """All faults of a request are reported at once."""
     with faulted("ValidationException", 400, "2 validation errors detected: ") as caught:
         check("CreateEndpointConfig", variant(InitialInstanceCount=0, InstanceType="ml.cool.xlarge"))
     assert all(name in caught.value.message for name in ("initialInstanceCount", "ml.cool.xlarge"))
@@ -103,7 +103,7 @@ CONTAINER = st.fixed_dictionaries({}, optional={"Image": JSON, "Environment": JS
 )
 @settings(max_examples=150, deadline=None)
 def test_no_json_value_breaks_the_checks(request_body: dict[str, Any]) -> None:
-    """Whatever a request holds, it passes or is refused with one of the service's errors."""
+    """Any JSON value in a request passes or gets one of the service's errors."""
     with contextlib.suppress(ServiceFault):
         check("CreateModel", request_body)
 
@@ -127,13 +127,13 @@ def test_a_wrong_json_type_cannot_be_read(value: object) -> None:
 
 
 def test_a_boolean_is_no_number() -> None:
-    """Python takes True for 1; the service does not."""
+    """A boolean is rejected for a number."""
     with faulted("SerializationException", 400, "integer"):
         check("CreateEndpointConfig", variant(InitialInstanceCount=True))
 
 
 def test_an_unknown_operation_is_refused() -> None:
-    """What SageMaker does not have is named."""
+    """The error for an operation that SageMaker lacks names the operation."""
     with faulted("UnknownOperationException", 400, "MakeCoffee"):
         check("MakeCoffee", {})
 
@@ -151,5 +151,5 @@ def test_an_unknown_operation_is_refused() -> None:
     ],
 )
 def test_java_patterns_match_as_in_java(pattern: str, text: str, matches: bool) -> None:  # noqa: FBT001
-    """The character classes that only Java has keep their meaning."""
+    """Character classes that only Java has match as in Java."""
     assert bool(matcher(pattern).fullmatch(text)) is matches

@@ -1,4 +1,4 @@
-"""Calls of other services end with the service that makes them, and so does its background work."""
+"""The calls and the background work of a service end with the service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_closing_waits_for_calls_that_run() -> None:
-    """A value that is being sent when a service ends has been sent when its end is done."""
+    """Closing a service waits for its running calls."""
     started, go = threading.Event(), threading.Event()
     sent: list[str] = []
 
@@ -41,7 +41,7 @@ def test_closing_waits_for_calls_that_run() -> None:
 
 
 def test_giving_up_waits_until_tasks_have_cleaned_up() -> None:
-    """A task that is cancelled ends what it has begun before the service goes on to end."""
+    """Cancelling a task waits for its clean-up."""
     steps: list[str] = []
 
     async def work() -> None:
@@ -63,7 +63,7 @@ def test_giving_up_waits_until_tasks_have_cleaned_up() -> None:
 
 
 def test_a_task_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for a background task, so its fault would be lost otherwise; a cancelled one has none."""
+    """The exception of a background task is logged; a cancelled task has none."""
 
     async def work() -> None:
         raise RuntimeError("a fault of the emulation")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def zipped(**files: str) -> dict[str, str]:
-    """A `Code` with these files; `__` stands for a slash."""
+    """Return a `Code` with these files; `__` stands for a slash."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, text in files.items():
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> CodeStore:
 
 
 def test_code_is_unpacked_and_goes_with_its_last_function(store: CodeStore) -> None:
-    """Two functions of one content share a folder, which goes with the second of them."""
+    """Two functions with the same code share a folder, which is deleted with the second function."""
     folder = store.unpack("r", zipped(a__index="code"))
     assert (folder / "a" / "index").read_text() == "code"
     assert store.unpack("r", zipped(a__index="code")) == folder
@@ -53,7 +53,7 @@ def test_code_is_unpacked_and_goes_with_its_last_function(store: CodeStore) -> N
 
 
 def test_the_same_code_at_the_same_time_is_whole_for_both(store: CodeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks that are deployed at once have functions of one content; neither takes the files from under the other."""
+    """Two functions with the same code that are created at once both get complete files."""
     usual, first = zipfile.ZipFile.extractall, threading.Event()
 
     def slow(archive: zipfile.ZipFile, path: str) -> None:
@@ -90,7 +90,7 @@ def test_unsafe_member_is_refused(store: CodeStore, tmp_path: Path, name: str) -
     [({"ZipFile": base64.b64encode(b"no zip").decode()}, "Code"), ({"ImageUri": "x"}, "S3Bucket")],
 )
 def test_other_code_is_refused(store: CodeStore, code: dict[str, str], text: str) -> None:
-    """Images and broken archives do not run here."""
+    """Images and broken archives are rejected as code of a function."""
     with pytest.raises(CodeError, match=text):
         store.unpack("r", code)
 
@@ -106,5 +106,5 @@ def test_other_code_is_refused(store: CodeStore, code: dict[str, str], text: str
     ],
 )
 def test_function_name_in_all_its_forms(given: str) -> None:
-    """Name, partial ARN, whole ARN, with and without a qualifier."""
+    """A function is found by name, partial ARN and ARN, with or without a qualifier."""
     assert function_name(given) == "f"

@@ -97,7 +97,7 @@ def test_handler_sees_lambdas_world(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_failure_has_lambdas_form(tmp_path: Path, source: str, kind: str, text: str) -> None:
-    """However a handler fails, the payload says the type and the message."""
+    """Each failure of a handler has Lambda's payload with type and message."""
     result = invoke(tmp_path, source)
     assert result.failed
     payload = json.loads(result.payload)
@@ -106,7 +106,7 @@ def test_failure_has_lambdas_form(tmp_path: Path, source: str, kind: str, text: 
 
 
 def test_time_limit_ends_the_handler_and_its_children(tmp_path: Path) -> None:
-    """At the function's Timeout the whole group of processes is gone."""
+    """At the function's Timeout the handler and all processes that it started are killed."""
     source = (
         "import subprocess, time, pathlib\n"
         "def handler(event, context):\n"
@@ -145,7 +145,7 @@ def test_stop_ends_what_runs(tmp_path: Path) -> None:
 
 
 def test_handler_leaves_with_its_server(tmp_path: Path) -> None:
-    """The pipe of a server that was killed ends, and the handler with it."""
+    """The process of a handler ends when its server is killed."""
     (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(600)\n", encoding="utf-8")
     environment = {
         "LAMBDA_TASK_ROOT": str(tmp_path), "AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_LAMBDA_FUNCTION_VERSION": "1",
@@ -161,13 +161,13 @@ def test_handler_leaves_with_its_server(tmp_path: Path) -> None:
 
 
 def test_much_output_does_not_block(tmp_path: Path) -> None:
-    """A handler that prints more than a pipe holds still ends."""
+    """A handler with more output than a pipe holds still ends."""
     result = invoke(tmp_path, "def handler(e, c):\n    print('x' * 500_000)\n    return 1\n")
     assert result.payload == b"1"
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
+    """Return True if a process runs; an ended process that waits for its parent does not run."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""JSON texts and bodies of errors are those of the real server."""
+"""JSON texts and error bodies equal those of the real server."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def test_json_text_reads_back(value: Any) -> None:
     ],
 )
 def test_a_fault_becomes_code_type_and_message(fault: Fault, body: dict[str, Any]) -> None:
-    """A fault without a message has none in its body either (07, initto)."""
+    """An error becomes code, type and message; without a message the member is missing (recorded: 07)."""
     assert json.loads(fault_text(fault)) == body

@@ -1,4 +1,4 @@
-"""The container's environment, about failed models and waits, is read once, and refused where it cannot be."""
+"""The container's variables about failed models and waits are read once, and invalid ones rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local_aws.lmi.settings import RulesError, ServerRules
 
 
 def test_without_a_variable_the_real_servers_defaults_hold() -> None:
-    """No retries, nothing overridden, 120 s for a part of an answer, two network threads for each core."""
+    """Without variables the real server's defaults apply: no retries, 120 s per part, two threads per core."""
     threads = 2 * (os.cpu_count() or 1)
     assert ServerRules.of({}) == ServerRules(network_threads=threads)
     assert (ServerRules().retry_threshold, ServerRules().chunked_read_timeout_s, ServerRules().speed) == (0, 120, 1)
@@ -19,7 +19,7 @@ def test_without_a_variable_the_real_servers_defaults_hold() -> None:
 
 
 def test_every_variable_is_read() -> None:
-    """By the real server's names, in any case of "true", and ours for the clock."""
+    """Each variable of the real server is read, with any case of "true", and the emulator's one for the clock."""
     environment = {
         "SERVING_RETRY_THRESHOLD": "3",
         "SERVING_HEALTH_CHECK_OVERRIDE": "TRUE",

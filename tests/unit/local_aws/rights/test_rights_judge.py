@@ -46,34 +46,34 @@ def test_a_user_is_not_judged_and_a_role_without_policies_may_nothing() -> None:
 
 
 def test_a_role_may_what_a_policy_allows_and_no_other_denies() -> None:
-    """An explicit deny has a text of its own."""
+    """A role may do what a policy allows and none denies; an explicit deny has AWS's own text."""
     judge(policy()).check(SESSION, DELETE)
     with pytest.raises(DeniedError, match=r"with an explicit deny in an identity-based policy$"):
         judge(policy(), policy("Deny", "sagemaker:*")).check(SESSION, DELETE)
 
 
 def test_a_boundary_and_a_session_policy_must_allow_too() -> None:
-    """Either alone may keep the role from what its own policies allow."""
+    """A permissions boundary or a session policy can deny what the role's policies allow."""
     judge(policy(), limits=[policy(action="*")]).check(SESSION, DELETE)
     with pytest.raises(DeniedError):
         judge(policy(), limits=[policy(action="*"), policy(action="s3:*")]).check(SESSION, DELETE)
 
 
 def test_a_role_that_is_gone_may_nothing() -> None:
-    """Its sessions outlive it by their keys only."""
+    """The sessions of a deleted role have keys but no rights."""
     with pytest.raises(DeniedError):
         judge(policy()).check("arn:aws:sts::123456789012:assumed-role/other/s", DELETE)
 
 
 def test_an_unknown_condition_is_named_and_never_a_permission() -> None:
-    """So that nothing passes here which AWS might deny."""
+    """An unknown condition is reported and never allows a request, because AWS might deny it."""
     unknown = policy(Condition={"StringEquals": {"aws:Moon": "full"}})
     with pytest.raises(DeniedError, match="the emulation does not know the condition key 'aws:Moon'"):
         judge(policy(), unknown).check(SESSION, DELETE)
 
 
 def test_a_right_that_depends_on_what_exists_is_judged_with_its_own_text() -> None:
-    """DeleteEndpoint of a scaled variant needs the right to deregister it."""
+    """DeleteEndpoint of a scaled variant also needs the right to deregister its target."""
     request = Request(action="application-autoscaling:DeregisterScalableTarget", resource="*")
     more = {"dependents": lambda _: [Dependent(request=request, denial="An Application AutoScaling scalable target")]}
     with pytest.raises(DeniedError, match=r"^An Application AutoScaling scalable target$"):
@@ -97,7 +97,7 @@ def test_a_right_that_depends_on_what_exists_is_judged_with_its_own_text() -> No
 def test_a_user_may_take_a_role_that_trusts_it(
     principal: dict[str, str], condition: dict[str, Any], trusted: object
 ) -> None:
-    """The trust policy decides, with its conditions; `cdk bootstrap`'s roles trust the account."""
+    """A user may assume a role whose trust policy allows it, such as the roles of `cdk bootstrap`."""
     statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal, "Condition": condition}
     strict = judge(trust={"Statement": statement})
     if trusted:
@@ -110,7 +110,7 @@ def test_a_user_may_take_a_role_that_trusts_it(
 
 
 def test_a_role_needs_the_right_to_take_another() -> None:
-    """Its own policies must allow it, and the other role must trust it."""
+    """A role may assume another only if its own policies allow it and the other role trusts it."""
     with pytest.raises(DeniedError, match="no identity-based policy allows the sts:AssumeRole action"):
         judge(policy()).check(SESSION, ASSUME)
     judge(policy(action="sts:AssumeRole")).check(SESSION, ASSUME)

@@ -13,7 +13,7 @@ GET = Request(action="s3:GetObject", resource=f"{BUCKET}/a/b.tar.gz", context={"
 
 
 def statement(**changed: Any) -> dict[str, Any]:
-    """Return a statement that allows GET, with elements changed; None takes one out."""
+    """Return a statement that allows GET, with changed elements; None removes an element."""
     elements = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{BUCKET}/*", **changed}
     return {name: value for name, value in elements.items() if value is not None}
 
@@ -39,7 +39,7 @@ def verdict(*statements: dict[str, Any], request: Request = GET) -> Verdict:
     ],
 )
 def test_what_a_statement_names_is_allowed(changed: dict[str, Any]) -> None:
-    """Actions are compared without regard to case, and wildcards hold across slashes."""
+    """Actions match in any letter case, and wildcards match slashes."""
     assert verdict(statement(**changed)) is Verdict.ALLOWED
 
 
@@ -73,7 +73,7 @@ def test_a_deny_wins_over_every_allow() -> None:
 
 
 def test_a_variable_is_replaced_and_an_escaped_wildcard_is_text() -> None:
-    """`${key}` takes the request's value, `${key, 'x'}` a default, and `${*}` stands for the character itself."""
+    """`${key}` is the request's value, `${key, 'x'}` has a default, and `${*}` is the character itself."""
     assert verdict(statement(Resource=f"{BUCKET}/${{aws:PrincipalTag/team, 'a'}}/*")) is Verdict.ALLOWED
     tagged = Request(action=GET.action, resource=GET.resource, context={"aws:principaltag/team": ["a"]})
     assert verdict(statement(Resource=f"{BUCKET}/${{aws:PrincipalTag/team}}/*"), request=tagged) is Verdict.ALLOWED
@@ -121,7 +121,7 @@ def test_a_variable_is_replaced_and_an_escaped_wildcard_is_text() -> None:
     ],
 )
 def test_a_condition_holds_as_documented(operator: str, wanted: object, got: list[str], holds: object) -> None:
-    """Each operator, with values that match, that do not, and with a key that the request lacks."""
+    """Each condition operator is tested with matching values, other values and a missing key."""
     request = Request(action=GET.action, resource=GET.resource, context={"aws:sourcearn": got} if got else {})
     condition = {operator: {"aws:SourceArn": wanted}}
     assert (verdict(statement(Condition=condition), request=request) is Verdict.ALLOWED) is holds
@@ -137,14 +137,14 @@ def test_a_condition_holds_as_documented(operator: str, wanted: object, got: lis
     ],
 )
 def test_a_condition_that_is_not_known_is_an_error(condition: dict[str, Any], name: str) -> None:
-    """It is named, even beside a condition that does not hold, and never counts as a permission."""
+    """An unknown condition is an error, even beside a condition that does not hold."""
     with pytest.raises(UnknownConditionError) as caught:
         verdict(statement(Condition=condition, Effect="Deny"), request=GET)
     assert str(caught.value) == name
 
 
 def test_every_condition_must_hold() -> None:
-    """Operators and keys of one statement are joined by AND."""
+    """All operators and keys of a statement must hold."""
     both = {"Bool": {"aws:SecureTransport": "true"}, "StringEquals": {"aws:SourceAccount": "1"}}
     assert verdict(statement(Condition=both)) is Verdict.NOT_ALLOWED
     assert verdict(statement(Condition={"Bool": {"aws:SecureTransport": "true"}})) is Verdict.ALLOWED

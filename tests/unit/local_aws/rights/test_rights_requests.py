@@ -45,7 +45,7 @@ def rights(
     ],
 )
 def test_s3_requests_need_their_action(method: str, path: str, query: str, expected: tuple[str, str]) -> None:
-    """The operation follows from method, path and query, as S3 reads them."""
+    """The action of an S3 request follows from method, path and query."""
     assert rights("s3", method, path, query) == [expected]
 
 
@@ -57,7 +57,7 @@ def test_a_copy_needs_both_ends() -> None:
 
 
 def test_each_object_of_a_deletion_needs_the_right() -> None:
-    """DeleteObjects names its keys in the body, which is therefore read; that of an upload is not."""
+    """DeleteObjects needs the right for each key in its body; the body of an upload is not read."""
     body = b'<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Object><Key>a</Key></Object><Object><Key>c/d</Key></Object></Delete>'
     assert rights("s3", "POST", "/b", "delete", body=body) == [
         ("s3:DeleteObject", f"{B}/a"),
@@ -69,7 +69,7 @@ def test_each_object_of_a_deletion_needs_the_right() -> None:
 
 
 def test_a_listing_states_its_prefix() -> None:
-    """A policy that allows listing below a prefix reads it from `s3:prefix`."""
+    """A listing has its prefix as the condition key `s3:prefix`."""
     (request,) = judged(read_call("s3", "us-east-1", "GET", "/b", "list-type=2&prefix=a%2Fb", {}, b""))
     assert request.context["s3:prefix"] == ["a/b"]
 
@@ -98,14 +98,14 @@ SAGEMAKER = "arn:aws:sagemaker:us-east-1:123456789012"
     ],
 )
 def test_json_requests_need_their_action(service: str, target: str, body: object, expected: list[str]) -> None:
-    """The operation stands in X-Amz-Target; SageMaker's ARNs are in lower case, CloudWatch has a prefix of its own."""
+    """The action of a JSON request is in X-Amz-Target; SageMaker's ARNs are in lower case."""
     found = rights(service, "POST", "/", body=body, x_amz_target=target, content_type="application/x-amz-json-1.1")
     prefix = "cloudwatch" if service == "monitoring" else service
     assert found == [(f"{prefix}:{target.rpartition('.')[2]}", resource) for resource in expected]
 
 
 def test_a_role_that_is_handed_on_needs_pass_role() -> None:
-    """CreateModel hands its execution role to SageMaker; AssumeRole hands none on."""
+    """CreateModel needs iam:PassRole for its execution role, and AssumeRole does not."""
     body = {"ModelName": "m", "ExecutionRoleArn": "arn:aws:iam::123456789012:role/r"}
     call = read_call(
         "sagemaker", "us-east-1", "POST", "/", "", {"x-amz-target": "SageMaker.CreateModel"}, json.dumps(body).encode()
@@ -133,14 +133,14 @@ def test_a_role_that_is_handed_on_needs_pass_role() -> None:
 def test_rest_requests_need_their_action(
     service: str, method: str, path: str, expected: tuple[str, str | None]
 ) -> None:
-    """The operation follows from botocore's model; one that is not there has an action that no policy names."""
+    """The action of a REST request follows from botocore's model, and an unknown one is never allowed."""
     action, resource = expected
     arn = "*" if resource is None else f"arn:aws:{service}:us-east-1:123456789012:{resource}"
     assert rights(service, method, path) == [(action, arn)]
 
 
 def test_scaling_states_namespace_and_dimension() -> None:
-    """The conditions by which a policy limits a right to SageMaker's variants."""
+    """Requests of Application Auto Scaling have namespace and dimension as condition keys."""
     body = {"ServiceNamespace": "sagemaker", "ScalableDimension": "sagemaker:variant:DesiredInstanceCount"}
     headers = {"x-amz-target": "AnyScaleFrontendService.DeregisterScalableTarget"}
     (request,) = judged(

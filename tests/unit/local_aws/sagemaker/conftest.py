@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
-    """One moto server for all tests."""
+    """Start one moto server for all tests."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -30,7 +30,7 @@ def moto_url() -> Iterator[str]:
 
 @pytest.fixture
 def make_cloud(moto_url: str, tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
-    """Makes an emulation with settings of the test's own, and a clock of its own if it gives one."""
+    """Return an emulator with settings of the test, and with its own clock if given."""
     clouds: list[Cloud] = []
 
     def make(*, clock: Clock | None = None, **settings: Any) -> Cloud:
@@ -60,7 +60,7 @@ def cloud(make_cloud: Callable[..., Cloud]) -> Cloud:
 
 @pytest.fixture
 def wait() -> Callable[..., None]:
-    """Waits until a condition holds."""
+    """Wait until a condition holds."""
     return wait_for
 
 

@@ -1,4 +1,4 @@
-"""Calls of inference components: who is meant, who answers, and what is recorded."""
+"""Calls of inference components: the chosen component and copy, and the metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 
 def test_one_container_serves_the_models_of_one_archive(cloud: Cloud) -> None:
-    """The archive's folders are the model store of one container; `model_name` in the custom attributes chooses."""
+    """The folders of one archive are a container's models, which `model_name` chooses."""
     cloud.serve_component()
     (container,) = cloud.factory.started
     assert container.options["multi_model"] is False
@@ -39,7 +39,7 @@ def test_one_container_serves_the_models_of_one_archive(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(("model", "status"), [(None, 400), ("NLI", 404), ("../nli", 404)])
 def test_a_wrong_model_name_is_the_containers_error(cloud: Cloud, model: str | None, status: int) -> None:
-    """Which model a call means is between the caller and the container: its refusal comes as ModelError."""
+    """A wrong model_name gives the ModelError of the container, because SageMaker does not read the name."""
     cloud.serve_component()
     with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
         cloud.call_component(model)
@@ -48,7 +48,7 @@ def test_a_wrong_model_name_is_the_containers_error(cloud: Cloud, model: str | N
 
 
 def test_calls_name_their_component(cloud: Cloud) -> None:
-    """Without a component, with a target model, or with a component that is not there, a call is a ValidationError."""
+    """A call without a component, with a target model or with an unknown component is a ValidationError."""
     cloud.serve_component()
     missing = (
         "Inference Component Name header is required for endpoints to which you plan to deploy inference components. "
@@ -68,7 +68,7 @@ def test_calls_name_their_component(cloud: Cloud) -> None:
 
 
 def test_a_component_of_another_endpoint_is_not_found(cloud: Cloud) -> None:
-    """A component answers only under the endpoint that it is on."""
+    """A component of another endpoint is not found."""
     cloud.serve_component()
     cloud.sagemaker.create_endpoint(EndpointName="e2", EndpointConfigName="config")
     cloud.wait_status("InService", "e2")
@@ -77,7 +77,7 @@ def test_a_component_of_another_endpoint_is_not_found(cloud: Cloud) -> None:
 
 
 def test_calls_spread_over_the_copies(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """With two copies, calls that run at once go to both."""
+    """Simultaneous calls go to both of two copies."""
     cloud.deploy_components()
     cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "mini/behaviour": "invoke=held"})
     cloud.create_component(copies=2)
@@ -108,7 +108,7 @@ def test_copies_that_are_dead_are_service_unavailable(make_cloud: Callable[..., 
 
 
 def test_calls_of_components_are_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """Invocations, per copy and at once, are recorded for the component; the variant's count goes on beside them."""
+    """Calls of a component are counted for it, per copy and at once, and for its variant."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.serve_component(copies=2)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Copies of inference components and the instances under them, from none to as many as fit."""
+"""Copies of inference components and their instances, from zero to the maximum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_CAPACITY = (
 
 
 def test_copies_and_instances_go_to_zero_and_come_back(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """At zero copies there are no instances, calls get the service's error and count, and a copy serves again."""
+    """At zero copies no instance runs, and calls are counted and rejected until a copy serves again."""
     cloud.serve_component()
     assert cloud.scale_component(0)["RuntimeConfig"] == {"DesiredCopyCount": 0, "CurrentCopyCount": 0}
     assert cloud.instances() == []
@@ -44,7 +44,7 @@ def test_copies_and_instances_go_to_zero_and_come_back(cloud: Cloud, wait: Calla
 
 
 class HandMoved:
-    """The source of a clock that stands still until it is moved."""
+    """The source of a clock that only a test moves."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -57,7 +57,7 @@ class HandMoved:
 def test_an_instance_without_copies_is_kept_for_a_while(
     make_cloud: Callable[..., Cloud], wait: Callable[..., None]
 ) -> None:
-    """Twelve minutes of the clock; a copy that comes meanwhile takes it, and its time begins anew after that."""
+    """An instance without copies stays for twelve minutes, and a new copy uses it."""
     machine = HandMoved()
     cloud = make_cloud(clock=Clock(machine=machine), instance_idle_s=720)
     cloud.serve_component()
@@ -76,7 +76,7 @@ def test_an_instance_without_copies_is_kept_for_a_while(
 def test_an_idle_copy_has_a_value_of_calls_a_minute(
     make_cloud: Callable[..., Cloud], wait: Callable[..., None]
 ) -> None:
-    """Zero for each minute without a call, so that scaling by it can go to zero; none while there is no copy."""
+    """An idle copy reports zero calls per minute, and at zero copies no value is reported."""
     machine = HandMoved()
     cloud = make_cloud(clock=Clock(machine=machine))
     cloud.serve_component()
@@ -110,7 +110,7 @@ def test_a_component_without_a_copy_yet_has_no_capacity(cloud: Cloud) -> None:
 
 
 def test_instances_follow_the_copies(cloud: Cloud) -> None:
-    """Each copy takes a whole GPU, so there are as many instances as copies, up to the maximum."""
+    """The number of instances follows the copies up to the maximum, because each copy takes a whole GPU."""
     cloud.serve_component(maximum=3)
     assert cloud.scale_component(3)["RuntimeConfig"]["CurrentCopyCount"] == 3
     assert [len(instance["copies"]) for instance in cloud.instances()] == [1, 1, 1]
@@ -120,14 +120,14 @@ def test_instances_follow_the_copies(cloud: Cloud) -> None:
 
 
 def test_a_minimum_of_instances_stays(cloud: Cloud) -> None:
-    """With a minimum of one, the last instance stays when its copies have gone."""
+    """With a minimum of one the last instance stays without copies."""
     cloud.serve_component(minimum=1)
     cloud.scale_component(0)
     assert [instance["copies"] for instance in cloud.instances()] == [[]]
 
 
 def test_more_copies_than_instances_can_hold_are_refused(cloud: Cloud) -> None:
-    """Past the maximum the wanted count is told, the reason too, and what serves goes on serving."""
+    """More copies than instances can hold are reported with the reason, and existing ones serve."""
     cloud.serve_component()
     described = cloud.scale_component(3)
     assert described["RuntimeConfig"] == {"DesiredCopyCount": 3, "CurrentCopyCount": 1}
@@ -137,7 +137,7 @@ def test_more_copies_than_instances_can_hold_are_refused(cloud: Cloud) -> None:
 
 
 def test_the_accounts_quota_bounds_the_instances(make_cloud: Callable[..., Cloud]) -> None:
-    """Growing past what the account may have is refused with the service's text, and what serves goes on serving."""
+    """More instances than the quota are rejected with SageMaker's text, and existing ones serve."""
     cloud = make_cloud(instance_quotas={"ml.g5.xlarge": 1})
     cloud.serve_component()
     reason = cloud.scale_component(2)["FailureReason"]
@@ -160,7 +160,7 @@ def test_without_managed_scaling_the_instances_are_fixed(cloud: Cloud) -> None:
 
 
 def test_components_share_an_instance_that_has_room(cloud: Cloud) -> None:
-    """On a type with four GPUs the copies of two components spread over one instance and answer for themselves."""
+    """Copies of two components share an instance with four GPUs and answer their own calls."""
     cloud.deploy_components(InstanceType="ml.g5.12xlarge")
     for name in "ab":
         cloud.create_component(name, copies=2)
@@ -176,7 +176,7 @@ def test_components_share_an_instance_that_has_room(cloud: Cloud) -> None:
 
 
 def test_a_dead_copy_is_started_again(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A copy whose container dies comes back by itself, with the same archive."""
+    """A copy whose container dies is restarted with the same archive."""
     cloud.serve_component()
     cloud.run(cloud.factory.started[0].die())
     wait(lambda: [copy["restarts"] for copy in cloud.instances()[0]["copies"]] == [1])
@@ -184,7 +184,7 @@ def test_a_dead_copy_is_started_again(cloud: Cloud, wait: Callable[..., None]) -
 
 
 def test_shutdown_ends_copies_in_every_state(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Shutting down ends copies in service and gives up those that are being started."""
+    """A shutdown ends copies in service and cancels starting ones."""
     cloud.serve_component(maximum=3)
     cloud.factory.start_gate.shut()
     cloud.sagemaker.update_inference_component_runtime_config(

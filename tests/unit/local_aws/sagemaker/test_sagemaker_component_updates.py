@@ -1,4 +1,4 @@
-"""Updates of inference components and of the endpoints under them: what runs goes on until the new copies serve."""
+"""Updates of components and their endpoints: old copies serve until new ones do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_ROOM = (
 
 
 def test_an_update_rolls_the_component(cloud: Cloud) -> None:
-    """A new model is served by new copies beside the old ones, which then go; a running call is not cut off."""
+    """An update starts new copies beside the old ones, which end after their running calls."""
     cloud.serve_component()
     cloud.put_model("new.tar.gz", **{"mini/answer": "new", "nli/answer": "nli"})
     cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/new.tar.gz")
@@ -48,7 +48,7 @@ def test_an_update_rolls_the_component(cloud: Cloud) -> None:
 
 
 def test_a_rolling_update_replaces_batch_by_batch(cloud: Cloud) -> None:
-    """With a batch of one, a single spare instance is enough for three copies, and the policy is described."""
+    """With batches of one, one spare instance is enough to update three copies."""
     cloud.serve_component(copies=3, maximum=4)
     cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
     policy = {"MaximumBatchSize": {"Type": "CAPACITY_PERCENT", "Value": 34}, "WaitIntervalInSeconds": 0}
@@ -72,7 +72,7 @@ def test_a_rolling_update_replaces_batch_by_batch(cloud: Cloud) -> None:
     ],
 )
 def test_a_batch_outside_of_the_documented_range_is_refused(cloud: Cloud, copies: int, kind: str, value: int) -> None:
-    """A batch is 5 to 50 % of the copies, so that of one copy of one is none; nothing is changed."""
+    """A batch outside 5 to 50 % of the copies is rejected and changes nothing."""
     cloud.serve_component(copies=max(copies, 1), maximum=4)
     if not copies:
         cloud.scale_component(0)
@@ -88,7 +88,7 @@ def test_a_batch_outside_of_the_documented_range_is_refused(cloud: Cloud, copies
 
 
 def test_an_update_without_room_for_both_is_taken_back(cloud: Cloud) -> None:
-    """Old and new copies must fit side by side; where they do not, the old ones go on and the reason is told."""
+    """An update is rolled back with the reason if old and new copies do not fit side by side."""
     cloud.serve_component(maximum=1)
     cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
     cloud.sagemaker.update_inference_component(InferenceComponentName="c", Specification={"ModelName": "new"})
@@ -99,7 +99,7 @@ def test_an_update_without_room_for_both_is_taken_back(cloud: Cloud) -> None:
 
 
 def test_an_update_that_fails_half_way_is_taken_back(cloud: Cloud) -> None:
-    """When the second batch does not come up, the copies of the first are put back as they were."""
+    """If the second batch of new copies fails, the copies of the first batch are replaced by the old ones."""
     cloud.serve_component(copies=2, maximum=3)
     cloud.put_model("new.tar.gz", **{"mini/answer": "new"})
     cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/new.tar.gz")
@@ -117,7 +117,7 @@ def test_an_update_that_fails_half_way_is_taken_back(cloud: Cloud) -> None:
 
 
 def test_an_update_at_zero_copies_changes_what_will_start(cloud: Cloud) -> None:
-    """Without copies nothing is replaced; the next copy runs the new model."""
+    """An update without copies replaces none, and the next copy runs the new model."""
     cloud.serve_component(maximum=1)
     cloud.scale_component(0)
     cloud.put_model("new.tar.gz", **{"mini/answer": "new"})
@@ -129,7 +129,7 @@ def test_an_update_at_zero_copies_changes_what_will_start(cloud: Cloud) -> None:
 
 
 def test_an_endpoint_update_takes_the_copies_along(cloud: Cloud) -> None:
-    """A new configuration brings new instances with the same copies; between the kinds of endpoint there is no way."""
+    """An endpoint update moves the copies to new instances; the kind of endpoint cannot change."""
     cloud.serve_component()
     before = {instance["id"] for instance in cloud.instances()}
     cloud.create_component_config("config-2", maximum=4)
@@ -148,7 +148,7 @@ def test_an_endpoint_update_takes_the_copies_along(cloud: Cloud) -> None:
 
 
 def test_an_endpoint_update_without_room_rolls_back(cloud: Cloud) -> None:
-    """Copies that find no room on the new instances keep the old ones in place."""
+    """An endpoint update whose instances have no room for the copies is rolled back."""
     cloud.serve_component(copies=2)
     cloud.create_component_config("config-2", maximum=1)
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")

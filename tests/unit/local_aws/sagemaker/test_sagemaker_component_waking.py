@@ -38,7 +38,7 @@ DEPLOYMENT = Deployment(
 
 
 class Caller:
-    """A client of the component whose pauses last until the test says so."""
+    """A client of the component whose pauses end by the test."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.go_on = threading.Event()
@@ -54,13 +54,13 @@ class Caller:
         time.sleep(0.01)
 
     def call(self, model: str, *, wake: bool = True) -> str:
-        """The fake container's word for which model it was."""
+        """Return the name of the model that the fake container was called with."""
         answer: dict[str, str] = self.client.invoke(model, "a", wake=wake, custom_attributes="trace=abc")
         return answer["answer"]
 
 
 def test_both_models_answer_by_name(cloud: Cloud) -> None:
-    """What the client sends is what the service takes, and the container finds the model."""
+    """SageMaker's emulation accepts the client's arguments, and the container finds each model by its name."""
     cloud.serve_component()
     caller = Caller(cloud)
 
@@ -68,7 +68,7 @@ def test_both_models_answer_by_name(cloud: Cloud) -> None:
 
 
 def test_zero_is_told_apart_from_other_refusals(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """The service's own text is recognised; its other 400s are not."""
+    """The text of SageMaker's rejection at zero copies is recognised, and other 400s are not."""
     cloud.serve_component()
     caller = Caller(cloud)
     cloud.scale_component(0)
@@ -85,7 +85,7 @@ def test_zero_is_told_apart_from_other_refusals(cloud: Cloud, wait: Callable[...
 
 
 def test_many_callers_at_zero_are_one_refused_call(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Twenty threads wait for one that asks; when a copy runs, all of them are answered."""
+    """Of twenty callers at zero copies one retries, and all are answered when a copy runs."""
     cloud.serve_component()
     caller = Caller(cloud)
     cloud.scale_component(0)

@@ -1,4 +1,4 @@
-"""InferenceComponent operations, their rules and the statuses of a component, through boto3."""
+"""The operations of inference components, their rules and statuses, with boto3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_component_is_described_as_it_was_created(cloud: Cloud) -> None:
 
 
 def test_an_endpoint_for_components_is_described_with_its_scaling(make_cloud: Callable[..., Cloud]) -> None:
-    """Such an endpoint comes up without any container; DescribeEndpoint tells instances and bounds, and no image."""
+    """An endpoint for components has no container; its description has instances and bounds."""
     cloud = make_cloud(instance_idle_s=3600)
     cloud.deploy_components()
     (variant,) = cloud.status()["ProductionVariants"]
@@ -87,7 +87,7 @@ def test_statuses_are_the_services(cloud: Cloud, wait: Callable[..., None]) -> N
 
 
 def needs(**more: float | None) -> dict[str, Any]:
-    """A specification's requirements: 1,024 MiB, and more of them or none."""
+    """Return the requirements of a specification: 1,024 MiB and others."""
     members = {"MinMemoryRequiredInMb": 1024, **more}
     return {"ComputeResourceRequirements": {name: value for name, value in members.items() if value is not None}}
 
@@ -113,7 +113,7 @@ def needs(**more: float | None) -> dict[str, Any]:
     ],
 )
 def test_a_specification_that_breaks_a_rule_is_refused(cloud: Cloud, specification: dict[str, Any], about: str) -> None:
-    """Each rule for what a component runs and takes names what it is about, and no component is left behind."""
+    """A component whose specification breaks a rule is rejected with the member, and is not created."""
     cloud.deploy_components()
     with faulted("ValidationException", 400, about):
         cloud.create_component(**specification)
@@ -121,7 +121,7 @@ def test_a_specification_that_breaks_a_rule_is_refused(cloud: Cloud, specificati
 
 
 def test_a_component_is_not_created_without_copies(cloud: Cloud) -> None:
-    """Zero copies come later, by scaling; where nothing is said a component starts with one."""
+    """A component cannot be created with zero copies, and has one by default."""
     cloud.deploy_components()
     with faulted("ValidationException", 400, "Inference components copy count an integer larger than 0"):
         cloud.create_component(copies=0)
@@ -130,7 +130,7 @@ def test_a_component_is_not_created_without_copies(cloud: Cloud) -> None:
 
 
 def test_only_endpoints_for_components_take_them(cloud: Cloud) -> None:
-    """An endpoint whose variant names a model refuses components, a multi-model container cannot be one."""
+    """An endpoint with a model rejects components, and a multi-model container cannot be one."""
     cloud.deploy()
     text = (
         "Inference Components are not supported in this Endpoint. Please make sure this endpoint can deploy inference "
@@ -152,7 +152,7 @@ def test_only_endpoints_for_components_take_them(cloud: Cloud) -> None:
 
 
 def test_names_and_references_are_checked(cloud: Cloud) -> None:
-    """A component's name exists once, and its endpoint and variant must be there and in service."""
+    """A component's name must be unique, and its endpoint and variant in service."""
     cloud.deploy_components()
     cloud.create_component()
     cloud.wait_component("InService")
@@ -183,7 +183,7 @@ def test_a_component_needs_its_endpoint_in_service(cloud: Cloud) -> None:
 
 
 def test_a_component_can_bring_its_own_container(cloud: Cloud) -> None:
-    """Image, archive and environment can stand in the component instead of a model, and are described as deployed."""
+    """A component can have image, archive and environment instead of a model."""
     cloud.deploy_components()
     image = cloud.sagemaker.describe_model(ModelName="model")["PrimaryContainer"]["Image"]
     container = {"Image": image, "ArtifactUrl": "s3://models/p/all.tar.gz", "Environment": {"K": "v"}}
@@ -201,7 +201,7 @@ def test_a_component_can_bring_its_own_container(cloud: Cloud) -> None:
 
 
 def test_a_container_that_does_not_start_fails_the_component(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """The component is Failed with the reason, cannot be updated, and gives its place back when it is deleted."""
+    """A component whose container does not start is Failed, and frees its place when deleted."""
     cloud.deploy_components()
     cloud.factory.failing = True
     cloud.create_component()
@@ -228,7 +228,7 @@ def test_an_archive_that_cannot_be_read_fails_the_component(cloud: Cloud) -> Non
 
 
 def test_an_endpoint_outlives_its_components(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """DeleteEndpoint is refused until the components are gone, not only asked to go."""
+    """DeleteEndpoint is rejected until its components are deleted."""
     cloud.deploy_components()
     cloud.create_component()
     cloud.wait_component("InService")
@@ -242,7 +242,7 @@ def test_an_endpoint_outlives_its_components(cloud: Cloud, wait: Callable[..., N
 
 
 def test_a_component_is_not_created_beside_one_that_is_being_created(cloud: Cloud) -> None:
-    """The first may still start instances, and the endpoint is changed meanwhile; afterwards the second is taken."""
+    """A component is rejected while another one is being created on the endpoint."""
     cloud.deploy_components()
     cloud.create_component("a")
     with faulted("ValidationException", 400, "in state Updating"):

@@ -21,7 +21,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi"
 
 
 class Peer:
-    """A server that answers each request with the next of its answers; None keeps it waiting, b"" closes."""
+    """A server that sends prepared answers; None delays, and b"" closes the connection."""
 
     def __init__(self, answers: list[bytes | None]) -> None:
         self.answers = answers
@@ -31,7 +31,7 @@ class Peer:
 
 
 class PeerConnection(asyncio.Protocol):
-    """One connection of a peer; requests here are small enough to come in one piece."""
+    """One connection of a test server; its requests are small enough to arrive at once."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -54,7 +54,7 @@ class PeerConnection(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def peer_and_client(answers: list[bytes | None]) -> AsyncIterator[tuple[Peer, httpx.AsyncClient]]:
-    """A peer with these answers, and a client whose requests go to it."""
+    """Return a server with these answers, and a client for it."""
     peer = Peer(answers)
     server = await asyncio.get_running_loop().create_server(lambda: PeerConnection(peer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -76,7 +76,7 @@ def _run(answers: list[bytes | None], scenario: Callable[[Peer, httpx.AsyncClien
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
-    """It is kept; the request arrives whole, and the answer has status, fields, body and the time it took."""
+    """A connection is reused, and each answer has status, header fields, body and elapsed time."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         for _ in range(3):
@@ -92,7 +92,7 @@ def test_one_connection_serves_one_request_after_another() -> None:
 
 
 def test_requests_at_once_take_connections_of_their_own() -> None:
-    """Nobody waits for another's answer."""
+    """Simultaneous requests have separate connections, so none waits for the answer of another."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         answers = await asyncio.gather(*(client.get("/") for _ in range(8)))
@@ -111,7 +111,7 @@ def test_requests_at_once_take_connections_of_their_own() -> None:
     ],
 )
 def test_answers_of_every_form_are_read_whole(answer: bytes, connections: int) -> None:
-    """In chunks, until the end of the connection, and the last one of a connection, after which there is another."""
+    """Answers are read completely if they are chunked or end with the connection."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         assert (await client.get("/")).content == b"hi"
@@ -122,7 +122,7 @@ def test_answers_of_every_form_are_read_whole(answer: bytes, connections: int) -
 
 
 def test_what_follows_an_answer_is_nobodys() -> None:
-    """A connection on which more came than was asked for is not used again."""
+    """A connection with bytes after an answer is not reused."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         assert (await client.get("/")).content == b"hi"
@@ -133,7 +133,7 @@ def test_what_follows_an_answer_is_nobodys() -> None:
 
 
 def test_an_idle_connection_is_not_trusted_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other end may be closing it, so a request would be lost."""
+    """A connection that was idle for long is not reused, because the container may close it."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         await client.get("/")
@@ -160,7 +160,7 @@ def test_a_broken_answer_is_a_protocol_error(answer: bytes) -> None:
 
 
 def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
-    """The connection is given up with it: its answer would be taken for the next request's."""
+    """A slow answer is a timeout, and its connection is closed."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         with pytest.raises(httpx.ReadTimeout):
@@ -172,7 +172,7 @@ def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
 
 
 def test_a_call_that_is_given_up_takes_its_connection_along() -> None:
-    """A caller that went away does not leave an answer behind for somebody else."""
+    """The connection of a cancelled call is closed."""
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         call = asyncio.create_task(client.get("/"))
@@ -186,7 +186,7 @@ def test_a_call_that_is_given_up_takes_its_connection_along() -> None:
 
 
 def test_nobody_at_the_address_is_a_connect_error() -> None:
-    """So that another instance can be asked."""
+    """An address where nobody listens raises a connect error, so another instance can be tried."""
 
     async def scenario() -> None:
         async with httpx.AsyncClient(transport=ContainerTransport()) as client:

@@ -1,4 +1,4 @@
-"""EndpointConfig operations and their rules, through boto3."""
+"""The operations of endpoint configs and their rules, with boto3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_configuration_is_described_as_it_was_created(cloud: Cloud) -> None:
 
 
 def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
-    """The texts for a name that is taken and for one that is not there are the service's."""
+    """A used name and a missing name give SageMaker's texts."""
     cloud.create_model()
     cloud.create_config()
     with faulted("ValidationException", 400, f'Cannot create already existing endpoint configuration "{ARN}:'):
@@ -71,14 +71,14 @@ def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
     ],
 )
 def test_a_variant_that_breaks_a_rule_is_refused(cloud: Cloud, variant: dict[str, Any], about: str) -> None:
-    """Each rule for variants names what it is about."""
+    """A variant that breaks a rule is rejected with the name of the member."""
     cloud.create_model()
     with faulted("ValidationException", 400, about):
         cloud.create_config(unchecked=True, **variant)
 
 
 def test_variants_are_of_one_kind(cloud: Cloud) -> None:
-    """A configuration has models on all of its variants, or components on all."""
+    """All variants of a config have models, or none has."""
     cloud.create_model()
     variant = {"InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
     variants = [{**variant, "VariantName": "a", "ModelName": "model"}, {**variant, "VariantName": "b"}]
@@ -89,7 +89,7 @@ def test_variants_are_of_one_kind(cloud: Cloud) -> None:
 
 
 def test_a_configuration_for_components_may_go_to_zero(cloud: Cloud) -> None:
-    """The recipe: a role, no model, one instance at the start, and none at least."""
+    """A config with a role and without a model may have a minimum of zero instances."""
     cloud.create_component_config()
     config = cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
     (variant,) = config["ProductionVariants"]
@@ -99,7 +99,7 @@ def test_a_configuration_for_components_may_go_to_zero(cloud: Cloud) -> None:
 
 
 def test_a_region_may_refuse_zero(make_cloud: Callable[..., Cloud]) -> None:
-    """One region took no minimum of zero; its refusal can be had, and a minimum of one passes there."""
+    """The emulator can reject a minimum of zero instances as one region did, and accepts one there."""
     cloud = make_cloud(scale_to_zero=False)
     text = "Min instance count needs to be greater than 0 for enabled managed instance scaling"
     with faulted("ValidationException", 400, text):

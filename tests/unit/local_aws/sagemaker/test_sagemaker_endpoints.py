@@ -55,7 +55,7 @@ def test_a_container_is_started_as_the_model_says(cloud: Cloud) -> None:
 
 
 def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
-    """As with an execution role: a model whose id is an s3:// address is fetched by the container itself."""
+    """A container fetches a model with an s3:// id itself, as with an execution role."""
     cloud.deploy(Environment={"AWS_REGION": "eu-west-1"})
     environment = cloud.factory.started[0].options["environment"]
     s3 = boto3.client(
@@ -71,7 +71,7 @@ def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
 
 
 def principal_of(cloud: Cloud, container: int = 0) -> str | None:
-    """Give the principal whose key a container was given; None for nobody's."""
+    """Return the principal of a container's key, or None."""
     environment = cloud.factory.started[container].options["environment"]
     key = cloud.keys.find(environment["AWS_ACCESS_KEY_ID"])
     assert key is None or key.environment().items() <= environment.items()
@@ -79,14 +79,14 @@ def principal_of(cloud: Cloud, container: int = 0) -> str | None:
 
 
 def test_a_container_has_the_key_of_its_models_role(cloud: Cloud) -> None:
-    """Every container of a role signs as that role, in the session that SageMaker names."""
+    """Every container signs as its model's role, in the session that SageMaker names."""
     cloud.deploy(count=2)
     expected = "arn:aws:sts::123456789012:assumed-role/execution/SageMaker"
     assert [principal_of(cloud, 0), principal_of(cloud, 1)] == [expected, expected]
 
 
 def test_a_container_without_a_role_has_nobodys_keys(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the shell that the server was started from least of all."""
+    """A container without a role has no access keys, not even those of the shell that started the server."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of a shell")
     container = {"Image": IMAGE}
     cloud.sagemaker.create_model(ModelName="model", PrimaryContainer=container)
@@ -100,7 +100,7 @@ def test_a_container_without_a_role_has_nobodys_keys(cloud: Cloud, monkeypatch: 
 
 
 def test_a_component_without_a_model_has_the_key_of_the_configurations_role(cloud: Cloud) -> None:
-    """A container that the component itself describes runs as the endpoint configuration says."""
+    """A container that a component describes runs as the role of the endpoint config."""
     cloud.deploy_components()
     artifact = {"Image": IMAGE, "ArtifactUrl": "s3://models/p/all.tar.gz"}
     cloud.create_component(ModelName=None, Container=artifact)
@@ -125,7 +125,7 @@ def test_a_creation_that_fails_says_why_and_can_only_be_deleted(cloud: Cloud) ->
 
 
 def test_names_and_references_are_checked(cloud: Cloud) -> None:
-    """Endpoints refer to what exists, and their names exist once."""
+    """An endpoint needs an existing config and a unique name."""
     with faulted("ValidationException", 400, f"{ARN}:endpoint-config/gone"):
         cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="gone")
     cloud.deploy()
@@ -140,7 +140,7 @@ def test_names_and_references_are_checked(cloud: Cloud) -> None:
 
 
 def test_an_update_is_blue_green(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """During an update calls go on without a failure; the old container ends after the new one has taken over."""
+    """During an update no call fails, and the old container ends after the new one serves."""
     cloud.put_model("a.tar.gz", answer="old")
     cloud.put_model("a.tar.gz", prefix="q/", answer="new")
     cloud.deploy()
@@ -166,7 +166,7 @@ def test_an_update_is_blue_green(cloud: Cloud, wait: Callable[..., None]) -> Non
 
 
 def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A call that is under way when its endpoint is updated gets its answer from the old instance."""
+    """A running call is answered by the old instance during an update."""
     cloud.put_model("a.tar.gz", answer="old", behaviour="invoke=held")
     cloud.deploy()
     cloud.invoke()
@@ -187,7 +187,7 @@ def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..
 
 
 def test_an_update_that_fails_rolls_back(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """The endpoint passes through RollingBack, keeps its configuration, tells the reason, and still answers."""
+    """A failed update passes RollingBack, keeps the config, reports the reason and serves."""
     cloud.put_model("a.tar.gz", answer="old")
     cloud.deploy()
     cloud.create_config("config-2")
@@ -207,7 +207,7 @@ def test_an_update_that_fails_rolls_back(cloud: Cloud, wait: Callable[..., None]
 
 
 def test_a_change_under_way_excludes_another(cloud: Cloud) -> None:
-    """While an endpoint changes it can be neither updated nor deleted."""
+    """An endpoint that changes can be neither updated nor deleted."""
     cloud.transitions.shut()
     cloud.create_model()
     cloud.create_config()
@@ -230,7 +230,7 @@ def test_deleting_the_configuration_in_use_blocks_the_next_update(cloud: Cloud) 
 
 
 def test_a_deleted_endpoint_leaves_nothing(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """After Deleting the endpoint is gone, its containers ended, and its disk is empty."""
+    """A deleted endpoint leaves no container and no file."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()
@@ -257,7 +257,7 @@ def test_quotas_are_those_of_the_account(make_cloud: Callable[..., Cloud], quota
 
 
 def test_a_dead_container_is_replaced(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """When a container dies its endpoint stays in service and answers again, with the models loaded anew."""
+    """If a container dies, its endpoint stays in service and answers again after the models are reloaded."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()
@@ -279,7 +279,7 @@ def test_a_container_that_fails_its_pings_is_replaced(
 
 
 def test_the_other_instance_answers_while_one_is_dead(make_cloud: Callable[..., Cloud]) -> None:
-    """With two instances, calls go to the living one before the supervisor has looked."""
+    """With two instances, calls go to the living one before the death of the other is detected."""
     cloud = make_cloud(alive_interval_s=30)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
@@ -292,7 +292,7 @@ def test_the_other_instance_answers_while_one_is_dead(make_cloud: Callable[..., 
 
 
 def test_counts_and_weights_can_be_changed(cloud: Cloud) -> None:
-    """UpdateEndpointWeightsAndCapacities starts and stops instances and takes over weights."""
+    """UpdateEndpointWeightsAndCapacities changes instances and weights."""
     cloud.deploy()
 
     def rescale(count: int) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def test_counts_and_weights_can_be_changed(cloud: Cloud) -> None:
 
 
 def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """Shutting down in the middle of an update ends the old containers and those that are just being started."""
+    """A shutdown during an update ends old and starting containers."""
     cloud = make_cloud()
     cloud.deploy()
     cloud.create_config("config-2", count=2)
@@ -324,7 +324,7 @@ def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud
 
 
 def test_an_update_keeps_instances_and_weights_where_it_is_told_to(cloud: Cloud) -> None:
-    """RetainAllVariantProperties leaves what scaling has made of a variant; without it the configuration's counts."""
+    """RetainAllVariantProperties keeps the scaled number of instances in an update."""
     cloud.deploy()
     change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 3, "DesiredWeight": 0.5}
     cloud.sagemaker.update_endpoint_weights_and_capacities(EndpointName="e", DesiredWeightsAndCapacities=[change])

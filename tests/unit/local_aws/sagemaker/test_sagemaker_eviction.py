@@ -1,4 +1,4 @@
-"""Models make room for others, least recently used ones first, and go after their call where caching is disabled."""
+"""Models are evicted, the least recently used first, or after each call with disabled caching."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class Instance:
         self.eviction = Eviction(self.models, api=parts, disk=parts, log=parts, meter=parts)
 
     def loaded(self, target: str, *, last_used: float, leases: int = 0) -> CachedModel:
-        """Add a loaded model, in use by so many calls."""
+        """Add a loaded model with this number of calls in progress."""
         model = self.models.add(target)
         model.loaded, model.last_used, model.leases = True, last_used, leases
         return model
 
     async def unload(self, model_id: str) -> None:
-        """As the container does."""
+        """Unload a model as the container does."""
         self.unloaded += [model.target for model in self.models.by_last_use() if model.model_id == model_id]
 
     def note(self, text: str) -> None:
-        """As the log does."""
+        """Record an event as the log does."""
 
     def duration(self, name: str, seconds: float) -> None:
-        """As the meter does."""
+        """Record a duration as the meter does."""
 
 
 def test_an_idle_model_goes_before_a_busy_one() -> None:
-    """Although the busy one was used longer ago; neither the model that needs room goes, nor one on its way out."""
+    """An idle model is evicted before a busy one, even if it was used later."""
     instance = Instance()
     needy = instance.loaded("needy", last_used=1)
     instance.loaded("retiring", last_used=2).retiring = True
@@ -56,7 +56,7 @@ def test_an_idle_model_goes_before_a_busy_one() -> None:
 
 
 def test_a_call_makes_room_beside_its_model_by_idle_ones_only() -> None:
-    """It holds a lease itself: were it to wait for a busy model, two calls could wait for each other for ever."""
+    """A call evicts only idle models, because two calls that wait for busy models could wait for each other."""
     instance = Instance()
     mine = instance.loaded("mine", last_used=1, leases=1)
     instance.loaded("idle", last_used=2)
@@ -71,7 +71,7 @@ def test_a_call_makes_room_beside_its_model_by_idle_ones_only() -> None:
 
 @pytest.mark.process
 def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
-    """When the container has no memory left, the model whose last call is longest ago goes."""
+    """If a container has no memory left, the model with the oldest last call is unloaded."""
     for name in "abc":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.factory.room = 2
@@ -96,7 +96,7 @@ def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("room", [1, 2])
 def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
-    """With less memory than models under concurrent load, every caller is answered by its own model."""
+    """With too little memory for all busy models, every caller is answered by its own model."""
     for name in "abc":
         cloud.put_model(f"{name}.tar.gz", answer=name, behaviour="load=0.01\ninvoke=0.01")
     cloud.factory.room = room
@@ -112,7 +112,7 @@ def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
 
 @pytest.mark.process
 def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> None:
-    """An unloaded model stays on the instance's disk: it is loaded again without a look at S3."""
+    """An evicted model is loaded again from the instance's disk without S3."""
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.factory.room = 1
@@ -125,7 +125,7 @@ def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> No
 
 @pytest.mark.process
 def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud) -> None:
-    """When nothing is left to unload, the container's 507 reaches the caller."""
+    """If no model is left to unload, the caller gets the container's 507."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.factory.room = 0
     cloud.deploy()
@@ -136,7 +136,7 @@ def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud)
 
 @pytest.mark.process
 def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """ModelCacheSetting Disabled unloads the model and deletes its copy after each call."""
+    """ModelCacheSetting Disabled unloads a model and deletes its files after each call."""
     cloud.put_model("a.tar.gz", answer="first")
     cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
     assert cloud.invoke()["answer"] == "first"

@@ -1,4 +1,4 @@
-"""Updates under guardrails: calls move in steps, and an alarm takes them back."""
+"""Updates with guardrails: calls move in steps, and an alarm moves them back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blue_green(kind: str, *, wait: int = 0, end: int = 0, **sizes: Any) -> dict[
 
 
 def half() -> dict[str, Any]:
-    """One of two instances."""
+    """Return one of two instances."""
     return {"Type": "INSTANCE_COUNT", "Value": 1}
 
 
@@ -64,12 +64,12 @@ def update(cloud: Cloud, deployment: dict[str, Any]) -> None:
 
 
 def answers(cloud: Cloud, calls: int = 10) -> Counter[str]:
-    """Who answers so many calls."""
+    """Return the containers that answer this number of calls."""
     return Counter(cloud.invoke()["answer"] for _ in range(calls))
 
 
 def test_canary_takes_its_share_and_an_alarm_takes_it_back(two: Cloud, wait: Callable[..., None]) -> None:
-    """Half of the calls go to the canary; the alarm ends it, and the endpoint is as it was, with the reason."""
+    """The canary gets half of the calls; an alarm ends it and restores the endpoint with the reason."""
     update(two, blue_green("CANARY", wait=LONG, CanarySize=half()))
     wait(lambda: "new" in answers(two, 2))
     assert two.status()["EndpointStatus"] == "Updating"
@@ -83,7 +83,7 @@ def test_canary_takes_its_share_and_an_alarm_takes_it_back(two: Cloud, wait: Cal
 
 
 def test_linear_steps_end_with_the_new_configuration(two: Cloud) -> None:
-    """Without an alarm every step passes; what the last update went by is told."""
+    """Without an alarm all linear steps pass, and the description has the last deployment configuration."""
     deployment = blue_green("LINEAR", wait=1, end=1, LinearStepSize={"Type": "CAPACITY_PERCENT", "Value": 50})
     update(two, deployment)
     described = two.wait_status("InService")
@@ -94,7 +94,7 @@ def test_linear_steps_end_with_the_new_configuration(two: Cloud) -> None:
 
 
 def test_all_at_once_can_be_taken_back_while_the_old_instances_wait(two: Cloud, wait: Callable[..., None]) -> None:
-    """All calls move; during the termination wait an alarm still finds the old instances there."""
+    """After an all-at-once shift an alarm during the termination wait returns calls to the old instances."""
     update(two, blue_green("ALL_AT_ONCE", end=LONG))
     wait(lambda: answers(two, 2) == {"new": 2})
     set_alarm(two, "ALARM")
@@ -103,14 +103,14 @@ def test_all_at_once_can_be_taken_back_while_the_old_instances_wait(two: Cloud, 
 
 
 def test_alarm_that_is_on_already_lets_nothing_move(two: Cloud) -> None:
-    """An update begins under quiet alarms, or ends at once."""
+    """An update with an alarm in ALARM fails at once."""
     set_alarm(two, "ALARM")
     update(two, blue_green("ALL_AT_ONCE", end=LONG))
     assert two.wait_status("InService")["EndpointConfigName"] == "config"
 
 
 def test_rolling_deployment_goes_batch_by_batch(two: Cloud, wait: Callable[..., None]) -> None:
-    """The first batch is one of two instances."""
+    """A rolling deployment moves one of two instances first."""
     policy = {"MaximumBatchSize": half(), "WaitIntervalInSeconds": LONG}
     update(two, {"RollingUpdatePolicy": policy, "AutoRollbackConfiguration": WATCHED})
     wait(lambda: answers(two, 2) == {"old": 1, "new": 1})
@@ -119,7 +119,7 @@ def test_rolling_deployment_goes_batch_by_batch(two: Cloud, wait: Callable[..., 
 
 
 def test_later_update_can_keep_the_guardrails(two: Cloud, wait: Callable[..., None]) -> None:
-    """RetainDeploymentConfig takes those of the update before."""
+    """RetainDeploymentConfig uses the guardrails of the previous update."""
     update(two, blue_green("CANARY", wait=1, CanarySize=half()))
     two.wait_status("InService")
     two.create_config("config-3", count=2)

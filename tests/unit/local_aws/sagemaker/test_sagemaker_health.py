@@ -1,4 +1,4 @@
-"""Containers that fail their pings or die: who gets calls meanwhile, what callers are told, and what comes after."""
+"""Containers that fail pings or die: the calls meanwhile, the errors, and the replacement."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def copy_of(cloud: Cloud) -> dict[str, Any]:
 
 
 def test_pings_have_to_fail_in_a_row(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Fewer failures than the limit change nothing, and a good ping starts the count anew."""
+    """Fewer failed pings in a row than the limit have no effect."""
     switch(cloud, ping_failures=1000)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
@@ -62,7 +62,7 @@ def test_pings_have_to_fail_in_a_row(cloud: Cloud, wait: Callable[..., None]) ->
 
 
 def take_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """One answered call, then the pings of the only instance fail, and a call is refused."""
+    """Answer one call, then fail the pings of the only instance and reject a call."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
@@ -74,7 +74,7 @@ def take_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
 
 
 def test_the_only_instance_is_down_while_it_is_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Calls get 503 although the container runs and could answer; its log says why, with what the ping said."""
+    """Calls get 503 while the only instance is out of service, and its log has the ping's answer."""
     take_out_of_service(cloud, wait)
     assert (len(cloud.factory.started), len(cloud.factory.running)) == (1, 1)
     assert cloud.status()["EndpointStatus"] == "InService"
@@ -85,7 +85,7 @@ def test_the_only_instance_is_down_while_it_is_out_of_service(cloud: Cloud, wait
 
 
 def test_a_call_that_finds_no_instance_is_no_answer_of_a_model(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """It counts as a call, and neither as 5XX nor as an error of the model: alarms on those see nothing of it."""
+    """A call without a ready instance counts as a call, but neither as 5XX nor as an error of the model."""
     take_out_of_service(cloud, wait)
     wait(lambda: cloud.statistic("InvocationModelErrors", "SampleCount") == 2)
     assert cloud.statistic("Invocations", "Sum") == 2
@@ -94,7 +94,7 @@ def test_a_call_that_finds_no_instance_is_no_answer_of_a_model(cloud: Cloud, wai
 
 
 def test_a_replaced_container_has_no_model(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """All models are cold: none is loaded until it is called, and then it is fetched anew; the restart is counted."""
+    """After a replacement no model is loaded until its next call, which fetches it again."""
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.deploy()
@@ -119,7 +119,7 @@ def test_a_replaced_container_has_no_model(cloud: Cloud, wait: Callable[..., Non
 
 
 def test_calls_in_flight_may_end_until_the_container_does(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A call that was sent before its container went out of service is answered by it."""
+    """A call that was sent before its container went out of service is answered."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a", behaviour="invoke=held")
     cloud.deploy()
@@ -136,7 +136,7 @@ def test_calls_in_flight_may_end_until_the_container_does(cloud: Cloud, wait: Ca
 
 
 def test_calls_in_flight_end_with_their_container(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A call that it has not answered when it is replaced is a ModelError of status 0, with the service's text."""
+    """An unanswered call of a replaced container is a ModelError of status 0 with SageMaker's text."""
     cloud.put_model("a.tar.gz", answer="a", behaviour="invoke=held")
     cloud.deploy()
     cloud.factory.gate.shut()
@@ -159,7 +159,7 @@ def test_calls_in_flight_end_with_their_container(cloud: Cloud, wait: Callable[.
 
 
 def test_other_instances_serve_meanwhile(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """With two instances a model moves to the one that is in service, and no call fails."""
+    """With two instances a model moves to the one in service, and no call fails."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
@@ -173,7 +173,7 @@ def test_other_instances_serve_meanwhile(cloud: Cloud, wait: Callable[..., None]
 
 
 def test_a_dead_container_is_replaced_after_the_delay_too(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Its models are gone at once, and until another container runs calls get 503."""
+    """The models of a dead container are gone at once, and calls get 503 until another container runs."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
@@ -188,7 +188,7 @@ def test_a_dead_container_is_replaced_after_the_delay_too(cloud: Cloud, wait: Ca
 
 
 def test_a_copy_goes_out_of_service_and_is_replaced(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A copy of an inference component is judged the same way: 503 while it is out, then another container."""
+    """A component's copy with failing pings gives 503 until it is replaced."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.serve_component()
     fail_pings(cloud.factory.started[0])
@@ -205,7 +205,7 @@ def test_a_copy_goes_out_of_service_and_is_replaced(cloud: Cloud, wait: Callable
 
 
 def test_a_ping_has_two_seconds(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """No answer within the service's two seconds is a failed ping, and the log says so."""
+    """A ping without an answer within SageMaker's two seconds has failed, and the log says so."""
     switch(cloud, ping_failures=1, replacement_delay_s=LONG_S)
     cloud.deploy()
     cloud.factory.started[0].silent = True

@@ -1,4 +1,4 @@
-"""What instances report of the machine that they share."""
+"""The metrics of instances that share one machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Desk:
-    """A time of the test's own, a machine that has been half busy since it was asked last, and what is reported."""
+    """A test clock, a machine that was half busy, and the reported values."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -28,7 +28,7 @@ class Desk:
         return self.time
 
     def cpu_percent(self, *, percpu: bool) -> list[float]:
-        """Of two cores; nothing has passed between two questions at one time, and so nothing was used."""
+        """Return the use of two cores since the last question."""
         assert percpu
         passed, self.asked = self.time > self.asked, self.time
         return [50.0, 25.0] if passed else [0.0, 0.0]
@@ -40,7 +40,7 @@ class Desk:
 
 
 def test_every_variant_reports_the_use_of_the_same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question is asked once for all of them: asked again at once, the machine would say that it is idle."""
+    """All variants report one measurement of the machine, because a second would show it idle."""
     desk = Desk()
     monkeypatch.setattr(psutil, "cpu_percent", desk.cpu_percent)
     machine = MachineUtilization(tmp_path, now=desk.now)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FakeClients:
-    """Clients of a CloudWatch that may refuse a namespace, and keeps what it takes."""
+    """Clients of a CloudWatch that can reject a namespace, and stores values."""
 
     def __init__(self) -> None:
         self.refused: set[str] = set()
@@ -30,14 +30,14 @@ class FakeClients:
         return self
 
     def put_metric_data(self, Namespace: str, MetricData: list[dict[str, Any]]) -> None:  # noqa: N803 - AWS's names
-        """Take the values, or refuse them."""
+        """Store the values, or reject them."""
         if Namespace in self.refused:
             raise ClientError({"Error": {"Code": "500", "Message": "Internal Server Error"}}, "PutMetricData")
         self.taken += [(datum["MetricName"], datum["StatisticValues"]) for datum in MetricData]
 
 
 def test_values_that_cloudwatch_refuses_are_sent_the_next_time() -> None:
-    """Together with what was recorded since; what another namespace took is not sent a second time."""
+    """Values that CloudWatch rejects are sent again later, and accepted ones are not."""
     clients = FakeClients()
     metrics = Metrics(clients, None)  # type: ignore[arg-type]
     meter = metrics.variant_meter("e", "v")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 
 def test_limits_are_the_services() -> None:
-    """Unless a test says otherwise: 60 s for an answer, 360 s for a load, 60 s for a container."""
+    """The default limits are 60 s for an answer, 360 s for a load, 60 s for a container."""
     limits = Settings()
     assert (limits.load_wait_s, limits.load_limit_s, limits.invocation_timeout_s) == (60, 360, 60)
 
@@ -66,7 +66,7 @@ def test_instances_have_copies_of_their_own(cloud: Cloud, wait: Callable[..., No
 
 
 def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """A load longer than the limit gives 429, goes on in the background, and later calls succeed."""
+    """A load over the limit gives 429 and continues, and later calls succeed."""
     cloud = make_cloud(load_wait_s=0.2)
     cloud.put_model("slow.tar.gz", answer="slow", behaviour="load=held")
     cloud.put_model("quick.tar.gz", answer="quick")
@@ -83,7 +83,7 @@ def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], 
 
 
 def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]) -> None:
-    """After the limit for loading the model is unloaded from the container, and a later call starts afresh."""
+    """A load over its time limit is unloaded from the container, and a later call loads the model again."""
     cloud = make_cloud(load_limit_s=0.3)
     cloud.put_model("a.tar.gz", behaviour="load=held")
     cloud.deploy()
@@ -108,7 +108,7 @@ def test_a_load_that_fails_is_a_model_error_and_can_be_mended(cloud: Cloud) -> N
 
 
 def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud) -> None:
-    """What cannot be unpacked is refused with bucket and key, leaves nothing on disk, and can be replaced."""
+    """The error of a corrupt archive names bucket and key, no file is left, and the archive can be replaced."""
     cloud.s3.put_object(Bucket="models", Key="p/a.tar.gz", Body=b"no archive")
     cloud.deploy()
     with faulted("ValidationError", 400, "Failed to extract model data(bucket: models"):
@@ -120,7 +120,7 @@ def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud)
 
 @pytest.fixture
 def held_discards(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    """Keeps copies on instances' disks from being removed while it is shut."""
+    """Delay the deletion of files on instances' disks."""
     gate, own = Gate(), ModelDisk.discard
 
     async def discard(disk: ModelDisk, name: str) -> None:
@@ -134,7 +134,7 @@ def held_discards(monkeypatch: pytest.MonkeyPatch) -> Gate:
 def test_a_copy_that_is_being_removed_is_not_loaded(
     cloud: Cloud, wait: Callable[..., None], held_discards: Gate
 ) -> None:
-    """A call that comes while the copy goes, which a large model's takes a while to do, waits and fetches anew."""
+    """A call during the deletion of a model's files waits and fetches the model again."""
     cloud.put_model("a.tar.gz", answer="first")
     cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
     held_discards.shut()
@@ -153,7 +153,7 @@ def test_a_copy_that_is_being_removed_is_not_loaded(
 def test_a_model_that_could_not_be_loaded_stays_until_its_copy_is_gone(
     cloud: Cloud, wait: Callable[..., None], held_discards: Gate
 ) -> None:
-    """Else the next call would load what is half removed."""
+    """A model that failed to load stays in the cache until its files are deleted."""
     cloud.put_model("a.tar.gz", behaviour="load_status=500")
     cloud.deploy()
     held_discards.shut()

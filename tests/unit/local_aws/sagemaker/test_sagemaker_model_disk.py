@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FakeClients:
-    """Clients of an S3 that gives its one object when it is told to."""
+    """Clients of an S3 that returns its one object when a test requests it."""
 
     def __init__(self) -> None:
         self.asked, self.told = threading.Event(), threading.Event()
@@ -35,14 +35,14 @@ class FakeClients:
         return self
 
     def get_object(self, **_: str) -> dict[str, io.BytesIO]:
-        """An archive, once that is told."""
+        """Return an archive when the test requests it."""
         self.asked.set()
         assert self.told.wait(60)
         return {"Body": io.BytesIO(archive({"answer": "late"}))}
 
 
 def test_a_fetch_that_was_given_up_leaves_no_copy(tmp_path: Path) -> None:
-    """Its thread goes on; what it brings in the end would be a later fetch's copy, or stand in its way."""
+    """A fetch that was given up leaves no files, although its thread continues."""
     clients = FakeClients()
     disk = ModelDisk(clients, tmp_path, "arn:aws:iam::123456789012:role/r")  # type: ignore[arg-type]
 

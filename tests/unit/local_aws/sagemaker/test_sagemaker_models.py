@@ -38,7 +38,7 @@ def test_a_name_is_used_once_whatever_its_case(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("operation", ["describe_model", "delete_model"])
 def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
-    """Describing and deleting what is not there give the service's text."""
+    """Describing and deleting a missing model gives SageMaker's text."""
     with faulted("ValidationException", 400, f'Could not find model "{ARN}:model/gone".'):
         getattr(cloud.sagemaker, operation)(ModelName="gone")
 
@@ -79,7 +79,7 @@ def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
     ],
 )
 def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict[str, Any], about: str) -> None:
-    """Each rule for containers names what it is about, and no model is left behind."""
+    """A container that breaks a rule is rejected with the member, and no model is created."""
     if "AdditionalModelDataSources" in container:
         source = {"S3Uri": "s3://models/p/", "S3DataType": "S3Prefix", "CompressionType": "None"}
         container["AdditionalModelDataSources"][0]["S3DataSource"] = source
@@ -89,7 +89,7 @@ def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict
 
 
 def test_a_mirror_in_the_own_account_is_known_by_its_name(cloud: Cloud) -> None:
-    """An AWS image copied to a registry of the account keeps its name and tag, and is taken."""
+    """An AWS image in a registry of the account is known by its name and tag."""
     cloud.create_model(Image="123456789012.dkr.ecr.us-east-1.amazonaws.com/mirror/djl-inference:0.36.0-cpu-full")
 
 
@@ -110,7 +110,7 @@ def test_the_role_must_exist_and_trust_sagemaker(cloud: Cloud) -> None:
 
 
 def test_pipelines_are_refused_by_name(cloud: Cloud) -> None:
-    """What the emulation does not have is said, not ignored."""
+    """A SageMaker model with a pipeline is rejected by name, because the emulator has no pipelines."""
     container = {"Image": f"{REGISTRY}/djl-inference:0.36.0-cpu-full"}
     with faulted("ValidationException", 400, "several containers"):
         cloud.sagemaker.create_model(ModelName="m", Containers=[container, container], ExecutionRoleArn=cloud.role)

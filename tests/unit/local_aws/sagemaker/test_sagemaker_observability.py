@@ -1,8 +1,8 @@
-"""What can be seen of endpoints: metrics, logs and the introspection route."""
+"""The metrics and logs of endpoints, and the introspection route."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -38,7 +38,7 @@ def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -
 
 
 def test_instances_report_while_they_are_there(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """One value a minute from each instance, called or not: so an idle endpoint differs from one that is gone."""
+    """Each instance reports a value per minute even without calls, so an idle endpoint differs from a deleted one."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
     space = {"namespace": "/aws/sagemaker/Endpoints"}
@@ -48,7 +48,7 @@ def test_instances_report_while_they_are_there(cloud: Cloud, wait: Callable[...,
 
 
 def test_unloading_is_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """An eviction gives ModelUnloadingTime, and a model loaded again is one more miss of the cache."""
+    """An eviction gives ModelUnloadingTime, and a reload is a cache miss."""
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.factory.room = 1
@@ -65,7 +65,7 @@ def test_unloading_is_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
 
 
 def test_load_on_instances_is_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
-    """The metrics of scaling: calls for each instance, and the most calls at once of an endpoint of one model."""
+    """The metrics for scaling are calls per instance, and for one model also the concurrency."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2, Mode=None, ModelDataUrl="s3://models/p/a.tar.gz")
@@ -80,7 +80,7 @@ def test_load_on_instances_is_measured(make_cloud: Callable[..., Cloud], wait: C
 def test_concurrency_is_not_measured_on_a_multi_model_endpoint(
     make_cloud: Callable[..., Cloud], wait: Callable[..., None]
 ) -> None:
-    """No source has that metric there, so a scaling that relies on it stands still here as it might on AWS."""
+    """A multi-model endpoint sends no concurrency metric, because no source documents one there."""
     cloud = make_cloud(concurrency_interval_s=0.1)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
@@ -90,7 +90,7 @@ def test_concurrency_is_not_measured_on_a_multi_model_endpoint(
 
 
 def test_errors_of_the_container_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Answers of 400 and of 500 count as such and as model errors, refusals of SageMaker's own do not."""
+    """A container's 400 and 500 count as model errors, and SageMaker's own rejections do not."""
     cloud.put_model("bad.tar.gz", behaviour="invoke_status=400")
     cloud.put_model("broken.tar.gz", behaviour="invoke_status=500")
     cloud.deploy()
@@ -104,7 +104,7 @@ def test_errors_of_the_container_are_counted(cloud: Cloud, wait: Callable[..., N
 
 
 def test_loaded_models_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """LoadedModelCount follows what is in memory, without a call to prompt it."""
+    """LoadedModelCount is the number of loaded models, also without calls."""
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.deploy()
@@ -115,7 +115,7 @@ def test_loaded_models_are_counted(cloud: Cloud, wait: Callable[..., None]) -> N
 
 
 def test_log_lines_reach_the_file_and_cloudwatch(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A container's output is in a file of its instance and in a stream of the endpoint's log group."""
+    """A container's output is in its instance's file and in the endpoint's log group."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()
@@ -136,8 +136,35 @@ def test_log_lines_reach_the_file_and_cloudwatch(cloud: Cloud, wait: Callable[..
     assert "container started, process 4242" in lines()[1]
 
 
+def test_metric_filters_make_metrics_of_log_lines(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """A filter of the endpoint's log group counts the lines that match, with a dimension taken from the line."""
+    cloud.logs.create_log_group(logGroupName=GROUP)
+    transformation = {
+        "metricName": "Loads",
+        "metricNamespace": "LmiCohost/e",
+        "metricValue": "1",
+        "dimensions": {"Model": "$archive"},
+    }
+    cloud.logs.put_metric_filter(
+        logGroupName=GROUP,
+        filterName="f",
+        filterPattern='[mark = "loaded", archive]',
+        metricTransformations=[transformation],
+    )
+    for name in "ab":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.deploy()
+    for name in "ab":
+        cloud.invoke(f"{name}.tar.gz")
+
+    def loads(model: str) -> Any:
+        return cloud.statistic("Loads", "Sum", namespace="LmiCohost/e", Model=model)
+
+    wait(lambda: (loads("a.tar.gz"), loads("b.tar.gz")) == (1, 1))
+
+
 def test_a_log_group_of_the_stack_is_used_and_its_removal_final(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """A group that is there is used; once removed it does not come back, neither then nor after the endpoint's end."""
+    """An existing log group is used, and a deleted one is not created again."""
     cloud.logs.create_log_group(logGroupName=GROUP)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.put_model("b.tar.gz", answer="b")
@@ -154,7 +181,7 @@ def test_a_log_group_of_the_stack_is_used_and_its_removal_final(cloud: Cloud, wa
 
 
 def test_introspection_tells_instances_and_models(cloud: Cloud) -> None:
-    """The route of our own gives instances with process ids, and models with their calls."""
+    """The introspection route has instances with process ids, and models with their calls."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
     cloud.invoke()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 
 def test_a_call_reaches_the_container_with_its_fields(cloud: Cloud) -> None:
-    """Body, content type, accept, custom attributes and target reach the container; its own fields come back."""
+    """Body, content type, accept, custom attributes and target reach the container."""
     cloud.put_model("sub/a.tar.gz", answer="a")
     cloud.deploy()
     answer = cloud.runtime.invoke_endpoint(
@@ -42,7 +42,7 @@ def test_a_call_reaches_the_container_with_its_fields(cloud: Cloud) -> None:
 
 
 def test_an_endpoint_is_found_only_under_its_exact_name(cloud: Cloud) -> None:
-    """A wrong name, or wrong letter case, is the service's ValidationError."""
+    """A wrong endpoint name, or letter case, gives SageMaker's ValidationError."""
     cloud.deploy()
     for name in ("none", "E"):
         with faulted("ValidationError", 400, f"Endpoint {name} of account 123456789012 not found."):
@@ -50,14 +50,14 @@ def test_an_endpoint_is_found_only_under_its_exact_name(cloud: Cloud) -> None:
 
 
 def test_a_multi_model_endpoint_wants_a_target(cloud: Cloud) -> None:
-    """A call without TargetModel is told so."""
+    """A call without TargetModel of a multi-model endpoint is rejected."""
     cloud.deploy()
     with faulted("ValidationError", 400, "is missing a target model header."):
         cloud.invoke(None)
 
 
 def test_a_single_model_endpoint_serves_its_archive_and_wants_no_target(cloud: Cloud) -> None:
-    """A container of Mode SingleModel starts with its archive unpacked, and refuses TargetModel."""
+    """A SingleModel container serves its archive, and TargetModel is rejected."""
     cloud.put_model("one.tar.gz", answer="the one")
     cloud.deploy(Mode="SingleModel", ModelDataUrl="s3://models/p/one.tar.gz")
     assert cloud.factory.started[0].options["multi_model"] is False
@@ -68,7 +68,7 @@ def test_a_single_model_endpoint_serves_its_archive_and_wants_no_target(cloud: C
 
 
 def test_a_single_model_archive_that_is_gone_fails_the_endpoint(cloud: Cloud) -> None:
-    """The archive is fetched when the endpoint is created; a fault of it is the FailureReason."""
+    """A missing archive of a SingleModel container is the FailureReason of the endpoint."""
     cloud.s3.put_object(Bucket="models", Key="p/one.tar.gz", Body=b"no archive")
     cloud.create_model(Mode="SingleModel", ModelDataUrl="s3://models/p/one.tar.gz")
     cloud.create_config()
@@ -111,7 +111,7 @@ def test_a_bad_target_is_a_validation_error(cloud: Cloud, target: str, about: st
     ],
 )
 def test_header_fields_are_checked(cloud: Cloud, more: dict[str, str], about: str) -> None:
-    """Fields that are too long, or ask for what the endpoint is not, are refused."""
+    """Header fields that are too long, or do not fit the endpoint, are rejected."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     with faulted("ValidationError", 400, about):
@@ -119,7 +119,7 @@ def test_header_fields_are_checked(cloud: Cloud, more: dict[str, str], about: st
 
 
 def test_the_body_has_a_limit(cloud: Cloud) -> None:
-    """A body of 6,291,456 bytes passes, one byte more is 413 as on the service."""
+    """A body of 6,291,456 bytes is accepted, and one byte more is 413."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     assert len(cloud.invoke(body="x" * 6_291_456)["body"]) == 6_291_456
@@ -129,7 +129,7 @@ def test_the_body_has_a_limit(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(("status", "side"), [(400, "client"), (503, "server")])
 def test_a_containers_error_is_a_model_error(cloud: Cloud, status: int, side: str) -> None:
-    """The container's status and text, and where its log is, reach the caller as ModelError."""
+    """A container's error is a ModelError with its status, its text and the log's address."""
     cloud.put_model("a.tar.gz", behaviour=f"invoke_status={status}")
     cloud.deploy()
     with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
@@ -168,7 +168,7 @@ def test_no_living_instance_is_service_unavailable(make_cloud: Callable[..., Clo
 
 
 def test_variants_share_calls_by_weight(cloud: Cloud) -> None:
-    """Weights decide the shares exactly, and TargetVariant overrides them."""
+    """Variants share calls exactly by weight, and TargetVariant overrides the weights."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.create_model()
     variant = {"ModelName": "model", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
@@ -189,7 +189,7 @@ def test_variants_share_calls_by_weight(cloud: Cloud) -> None:
 
 
 def test_no_call_is_lost_or_mixed_up(cloud: Cloud) -> None:
-    """Many concurrent calls of three models each get the answer to their own body from their own model."""
+    """Each of many concurrent calls gets the answer of its own model to its own body."""
     for name in "abc":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.deploy(count=2)
@@ -212,7 +212,7 @@ def test_no_call_is_lost_or_mixed_up(cloud: Cloud) -> None:
 
 
 def test_asynchronous_and_streaming_calls_are_refused_by_name(cloud: Cloud) -> None:
-    """The runtime's other operations are no part of the emulation and say so."""
+    """Asynchronous and streaming calls are rejected by name."""
     cloud.deploy()
     with faulted("ValidationError", 400, "operation"):
         cloud.runtime.invoke_endpoint_async(EndpointName="e", InputLocation="s3://models/in")

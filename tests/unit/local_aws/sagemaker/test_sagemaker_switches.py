@@ -1,4 +1,4 @@
-"""Faults on demand: the route, and what endpoints then do."""
+"""Faults on request: the route, and their effects on endpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def switch(cloud: Cloud, **wanted: Any) -> dict[str, Any]:
 
 
 def test_throttled_calls_are_counted_down(cloud: Cloud) -> None:
-    """So many calls get ThrottlingException with status 400 and no message, and the next one is answered."""
+    """The requested number of calls gets ThrottlingException with status 400, and the next call is answered."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     assert switch(cloud, throttled_calls=2) == {**OFF, "throttled_calls": 2}
@@ -48,7 +48,7 @@ def test_throttled_calls_are_counted_down(cloud: Cloud) -> None:
 
 
 def test_throttling_is_retried_by_the_sdk(cloud: Cloud) -> None:
-    """Botocore takes the error for throttling: a client with retries gets its answer."""
+    """A throttled call is retried by botocore and gets its answer."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     switch(cloud, throttled_calls=1)
@@ -57,7 +57,7 @@ def test_throttling_is_retried_by_the_sdk(cloud: Cloud) -> None:
 
 
 def test_unavailable_calls_are_typed(cloud: Cloud) -> None:
-    """So many calls get ServiceUnavailable with status 503, after the throttled ones."""
+    """The requested number of calls gets ServiceUnavailable with status 503, after the throttled ones."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     switch(cloud, throttled_calls=1, unavailable_calls=1)
@@ -69,7 +69,7 @@ def test_unavailable_calls_are_typed(cloud: Cloud) -> None:
 
 
 def test_a_slower_load_can_pass_the_limit(make_cloud: Callable[..., Cloud]) -> None:
-    """A load that is made slower than the wait is ModelNotReadyException, and an answer once it is over."""
+    """A load that is slowed down over the limit gives ModelNotReadyException, and then an answer."""
     cloud = make_cloud(load_wait_s=0.2)
     for name in ("a", "b"):
         cloud.put_model(f"{name}.tar.gz", answer=name)
@@ -85,7 +85,7 @@ def test_a_slower_load_can_pass_the_limit(make_cloud: Callable[..., Cloud]) -> N
 
 
 def test_a_slower_start_delays_a_copy(cloud: Cloud) -> None:
-    """A component's copy takes so much longer to come into service."""
+    """A slowed-down start delays a component's copy by this time."""
     cloud.deploy_components()
     switch(cloud, container_start_delay_s=0.5)
     started = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_slower_start_delays_a_copy(cloud: Cloud) -> None:
 
 
 def test_faults_are_read_and_ended(cloud: Cloud) -> None:
-    """GET tells the state, DELETE ends all faults; what a PUT leaves out stays."""
+    """GET returns the faults, DELETE ends them, and PUT keeps those that it leaves out."""
     switch(cloud, throttled_calls=3)
     state = switch(cloud, model_load_delay_s=1.5)
     assert state == {**OFF, "throttled_calls": 3, "model_load_delay_s": 1.5}
@@ -127,7 +127,7 @@ def test_faults_are_read_and_ended(cloud: Cloud) -> None:
     ],
 )
 def test_a_wrong_switch_is_named(cloud: Cloud, body: bytes, message: str) -> None:
-    """A wrong name or value is refused with the fix, and changes nothing."""
+    """A wrong name or value of a fault is rejected with the fix."""
     url = f"{cloud.url}/_cohost/faults"
     answer = httpx.put(url, content=body, trust_env=False, timeout=60)
     assert answer.status_code == 400
@@ -143,7 +143,7 @@ def strike(cloud: Cloud, endpoint: str = "e", model: str = "a", fault: str = "di
 
 @pytest.mark.parametrize("model", ["a", "a.tar.gz"])
 def test_a_worker_fault_reaches_the_container_that_has_the_model(cloud: Cloud, model: str) -> None:
-    """Of two instances the one that has loaded it is asked, by its own name for the model; the answer says which."""
+    """A fault is caused on the instance that has loaded the model, and the answer names this instance."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy(count=2)
     port = cloud.invoke()["port"]
@@ -157,7 +157,7 @@ def test_a_worker_fault_reaches_the_container_that_has_the_model(cloud: Cloud, m
 
 
 def test_a_worker_fault_of_a_component_names_the_catalogs_model(cloud: Cloud) -> None:
-    """The container calls the folder `x-l.v` of its store `x_l_v`; the catalog's name is understood all the same."""
+    """A fault can name a component's model by its name in the catalog."""
     cloud.deploy_components()
     cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "x-l.v/answer": "large"})
     cloud.create_component()
@@ -167,7 +167,7 @@ def test_a_worker_fault_of_a_component_names_the_catalogs_model(cloud: Cloud) ->
 
 
 def test_a_wrong_worker_fault_is_named_and_nothing_is_set(cloud: Cloud) -> None:
-    """Endpoint, model and fault: each refusal names the value, what is allowed and the fix; no switch is set."""
+    """A wrong endpoint, model or fault is rejected with allowed values and fix, and sets nothing."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     assert strike(cloud).json()["message"] == (
@@ -191,7 +191,7 @@ def test_a_wrong_worker_fault_is_named_and_nothing_is_set(cloud: Cloud) -> None:
 
 
 def test_a_container_that_refuses_a_worker_fault_is_quoted(cloud: Cloud) -> None:
-    """The container's own words reach whoever asked."""
+    """A container's rejection of a fault is passed on to the caller."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()

@@ -34,7 +34,7 @@ def info(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.
 
 
 def test_files_and_folders_are_unpacked(tmp_path: Path, pack: Callable[[dict[str, str]], bytes]) -> None:
-    """Plain files arrive with their content, in folders that the archive need not name."""
+    """Plain files are unpacked with their content, into folders that the archive need not list."""
     (tmp_path / "a.tar.gz").write_bytes(pack({"serving.properties": "engine=Python\n", "sub/x": "y"}))
     unpack(tmp_path / "a.tar.gz", tmp_path / "out")
     assert (tmp_path / "out" / "serving.properties").read_text() == "engine=Python\n"
@@ -64,7 +64,7 @@ def test_hostile_members_are_refused(tmp_path: Path, member: tarfile.TarInfo, re
 
 @pytest.mark.parametrize("kind", ["empty", "text", "cut short", "gzip of text", "broken inside"])
 def test_what_is_no_archive_is_refused(tmp_path: Path, kind: str, pack: Callable[[dict[str, str]], bytes]) -> None:
-    """Whatever is not a whole gzip-compressed tar is an ArchiveError, never another exception."""
+    """A file that is not a complete gzip-compressed tar raises ArchiveError, and never another exception."""
     whole = pack({"a": "x" * 100_000, "b": "y"})
     broken = bytearray(whole)
     broken[len(broken) // 2] ^= 0xFF

@@ -1,4 +1,4 @@
-"""Schedules run by the emulation's clock, against fakes of the services that they call."""
+"""Schedules that run by the emulator's clock, with fake services."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class World:
         return self
 
     def paginate(self) -> list[dict[str, Any]]:
-        """One page."""
+        """Return one page."""
         if self.faults:
             self.faults -= 1
             raise LookupError("no such page")
@@ -88,7 +88,7 @@ class World:
         del self.schedules[Name]
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Any other call is a target's; a client has no methods but its actions."""
+        """Return a target's action for any other name, because a client has only actions."""
         if name not in ACTIONS:
             raise AttributeError(name)
 
@@ -118,7 +118,7 @@ def schedule(expression: str, **changes: Any) -> dict[str, Any]:
 
 
 class Watch:
-    """A runner and its world; it runs what is due when the test says so."""
+    """A runner with its fake services, which runs due schedules when a test requests it."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -145,7 +145,7 @@ def watch() -> Watch:
 
 
 def test_one_time_schedule_calls_its_target_once_and_stays(watch: Watch) -> None:
-    """Not before its time, then once; without DELETE the schedule is still there, as AWS keeps it."""
+    """A one-time schedule calls its target once, at its time, and stays unless DELETE is set."""
     watch.put(a=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=7, minutes=59)
     assert watch.world.calls == []
@@ -156,7 +156,7 @@ def test_one_time_schedule_calls_its_target_once_and_stays(watch: Watch) -> None
 
 
 def test_completed_schedule_goes_where_it_says_so(watch: Watch) -> None:
-    """ActionAfterCompletion DELETE removes it after its last call."""
+    """ActionAfterCompletion DELETE removes a schedule after its last call."""
     watch.put(a=schedule("at(2026-11-30T20:00:00)", ActionAfterCompletion="DELETE"))
     watch.pass_time(hours=9)
     assert len(watch.world.calls) == 1
@@ -164,7 +164,7 @@ def test_completed_schedule_goes_where_it_says_so(watch: Watch) -> None:
 
 
 def test_moved_schedule_fires_at_its_new_time(watch: Watch) -> None:
-    """An update before the time replaces it; the old time calls nothing."""
+    """A schedule that is updated before its time runs only at the new time."""
     watch.put(a=schedule("at(2026-11-30T20:00:00)"))
     watch.put(a=schedule("at(2026-12-01T00:00:00)"))
     watch.pass_time(hours=9)
@@ -181,7 +181,7 @@ def test_disabled_schedule_is_silent(watch: Watch) -> None:
 
 
 def test_refused_call_is_tried_again(watch: Watch) -> None:
-    """An endpoint that is being updated refuses its deletion; the next try is made later and succeeds."""
+    """A rejected deletion of an endpoint that is being updated is retried later."""
     watch.world.refusals = 2
     watch.put(a=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=9)
@@ -193,7 +193,7 @@ def test_refused_call_is_tried_again(watch: Watch) -> None:
 
 
 def test_refused_call_is_given_up_by_its_policy(watch: Watch) -> None:
-    """MaximumRetryAttempts 1 makes two tries, and the schedule is done; its group's metrics count them."""
+    """MaximumRetryAttempts 1 gives two attempts, which the metrics of the group count."""
     watch.world.refusals = 9
     target = {**schedule("")["Target"], "RetryPolicy": {"MaximumRetryAttempts": 1, "MaximumEventAgeInSeconds": 86400}}
     watch.put(a=schedule("at(2026-11-30T20:00:00)", Target=target))
@@ -232,7 +232,7 @@ def test_other_targets_are_a_topic_and_the_api_of_scaling(watch: Watch) -> None:
 
 
 def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
-    """What came past CloudFormation's check is left alone, and the rest goes on."""
+    """An expression that the runner cannot read is skipped, and the other schedules run."""
     watch.put(a=schedule("in(5 minutes)"), b=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=9)
     assert len(watch.world.calls) == 1
@@ -240,7 +240,7 @@ def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
 
 @pytest.mark.parametrize("action", ["conquerEndpoint", "meta"])
 def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str) -> None:
-    """A misspelt action passes the deploy; it is done with at its time, and the schedules behind it still come."""
+    """A misspelt action fails at its time, and other schedules run."""
     misspelt = {"Arn": f"arn:aws:scheduler:::aws-sdk:sagemaker:{action}", "Input": "{}", "RoleArn": ROLE}
     watch.put(
         a=schedule("at(2026-11-30T20:00:00)", Target=misspelt, ActionAfterCompletion="DELETE"),
@@ -252,7 +252,7 @@ def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str)
 
 
 def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> None:
-    """It is given up, so that neither the calls behind it nor the next looks fail by it."""
+    """A call that raises an unexpected exception is given up, and later calls are made."""
     watch.world.broken = "publish"
     watch.put(
         a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC, "RoleArn": ROLE}),
@@ -263,7 +263,7 @@ def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> No
 
 
 def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever goes wrong while schedules are read or called is logged, and later schedules still come."""
+    """An exception while schedules are read or called is logged, and later schedules run."""
     watch.world.faults = 1
     watch.runner.start()
     try:
@@ -287,6 +287,6 @@ def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.L
     ],
 )
 def test_target_that_cannot_be_called_is_refused_beforehand(target: dict[str, Any], about: str) -> None:
-    """What Scheduler refuses, or nothing here acts out, fails the deploy and not the night."""
+    """A target that Scheduler rejects, or the emulator cannot call, fails at the deploy and not when it is due."""
     with faulted("ValidationException", 400, about):
         check_target(target)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def installed() -> Iterator[None]:
-    """djl_python is importable for one test."""
+    """Make djl_python importable for one test."""
     before = set(sys.modules)
     handler_api.install()
     yield
@@ -45,14 +45,14 @@ def test_handlers_import_the_names_of_the_image(module: str) -> None:
 
 
 def test_a_batch_is_taken_apart() -> None:
-    """Each request gets its own properties and content, without prefixes."""
+    """Each request of a batch gets its own properties and content, without prefixes."""
     first, second = _batch().get_batches()
     assert (first.get_as_json(), second.get_as_json()) == ({"n": 0}, {"n": 1})
     assert (first.properties, second.properties) == ({"Content-Type": "a"}, {"X": "b"})
 
 
 def test_a_single_request_is_a_batch_of_itself() -> None:
-    """A handler written for batches serves single requests too."""
+    """A handler for batches gets a single request as a batch of one."""
     inputs = Input()
     inputs.content.add("data", b"x")
     assert inputs.get_batches() == [inputs]
@@ -67,7 +67,7 @@ def test_properties_are_found_whatever_their_case() -> None:
 
 
 def test_content_without_data_gives_its_first_entry() -> None:
-    """A form's only field is what get_as_string finds, as recorded (02, form urlencoded)."""
+    """get_as_string returns the only field of a form (recorded: 02)."""
     inputs = Input()
     assert inputs.get_as_bytes() is None
     inputs.content.add("inputs", b"abc")
@@ -77,13 +77,13 @@ def test_content_without_data_gives_its_first_entry() -> None:
 
 
 def test_answers_are_written_as_recorded() -> None:
-    """Two blanks of indent and none after colons; non-ASCII text as it is."""
+    """JSON answers have two blanks of indent, none after colons, and unescaped non-ASCII text, as recorded."""
     output = Output().add_as_json([{"label": "é", "score": 0.5}])
     assert output.content.value_at(0).decode() == '[\n  {\n    "label":"é",\n    "score":0.5\n  }\n]'
 
 
 def test_nan_cannot_be_answered() -> None:
-    """facts: NaN scores fail to encode."""
+    """An answer with NaN fails to encode."""
     with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
         Output().add_as_json([float("nan")])
 
@@ -114,6 +114,6 @@ def test_binary_encode_writes_counted_texts() -> None:
 
 
 def test_content_goes_to_a_request_of_the_batch() -> None:
-    """key=… names the input's key, batch_index the place."""
+    """Output.add with key and batch_index assigns content to a request of the batch."""
     output = Output().add("x", key="data", batch_index=1).add(b"y", key="batch_000.data")
     assert output.content.get_keys() == ["batch_1.data", "batch_000.data"]

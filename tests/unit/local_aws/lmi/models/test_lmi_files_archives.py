@@ -31,7 +31,7 @@ def _tar(file: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
 
 @pytest.mark.parametrize("prefix", ["", "file://", "file:"])
 def test_a_folder_is_itself(tmp_path: Path, prefix: str) -> None:
-    """Paths and file addresses lead to the folder, as recorded (01, 12)."""
+    """A path or file address of a folder gives the folder (recorded: 01, 12)."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").touch()
     assert model_folder(f"{prefix}{tmp_path}/m", tmp_path, _no_download) == tmp_path / "m"
@@ -39,7 +39,7 @@ def test_a_folder_is_itself(tmp_path: Path, prefix: str) -> None:
 
 @pytest.mark.parametrize("member", ["serving.properties", "./serving.properties", "nested/serving.properties"])
 def test_an_archive_is_read_from_its_innermost_folder(tmp_path: Path, member: str) -> None:
-    """Recorded (22): an archive packed with its folder around it loads all the same."""
+    """An archive that contains its folder loads (recorded: 22)."""
     _tar(tmp_path / "m.tar.gz", {member: b"engine=Python"})
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -64,14 +64,14 @@ def test_nothing_at_the_address_is_not_found(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_is_no_gzip_is_refused_with_the_real_text(tmp_path: Path) -> None:
-    """Recorded (22, broken.tar.gz)."""
+    """A file that is no gzip is rejected with the real server's text (recorded: 22)."""
     (tmp_path / "m.tar.gz").write_bytes(b"no gzip")
     with faulted("IOException", 500, "Input is not in the .gz format"):
         model_folder(str(tmp_path / "m.tar.gz"), tmp_path, _no_download)
 
 
 def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    """Half a download fails the load; no half model stays in the cache."""
+    """A truncated archive fails the load, and leaves no partial model in the cache."""
     _tar(tmp_path / "m.tar.gz", {"model.py": bytes(range(256)) * 64})
     data = (tmp_path / "m.tar.gz").read_bytes()
     (tmp_path / "m.tar.gz").write_bytes(data[: len(data) // 2])
@@ -83,7 +83,7 @@ def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
-    """A hostile archive cannot write beside its folder."""
+    """An archive with a member outside its folder is rejected."""
     _tar(tmp_path / "m.tar.gz", {"../../evil": b"x"})
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -102,5 +102,5 @@ def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_is_taken_from_the_address(url: str, name: str) -> None:
-    """Recorded (01): file://…/xlmr/ registers "xlmr"; a folder of a store is named by the same rule (29)."""
+    """The address file://…/xlmr/ registers the model "xlmr" (recorded: 01, 29)."""
     assert name_from_url(url) == name

@@ -1,4 +1,4 @@
-"""Weights from S3, as the container fetches them."""
+"""Weights from S3, fetched by the container."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket with two revisions of a model, whose names begin alike, and what lies beside them."""
+    """Return a bucket with two revisions whose names start alike, and other objects."""
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -34,7 +34,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.parametrize("address", ["s3://weights/m/ab/", "s3://weights/m/ab"])
 def test_fetches_what_lies_below_the_address_alone(bucket: str, address: str, tmp_path: Path) -> None:
-    """Folders are kept, marks of folders are none, and a neighbour whose name goes on is another model."""
+    """A fetch gets the objects below the address, but not those of a longer name."""
     assert bucket
     download(address, tmp_path)
     files = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
@@ -42,7 +42,7 @@ def test_fetches_what_lies_below_the_address_alone(bucket: str, address: str, tm
 
 
 def test_nothing_there_fails_the_load(bucket: str, tmp_path: Path) -> None:
-    """A model whose weights were removed says so."""
+    """A model whose weights were deleted from S3 fails to load with that reason."""
     assert bucket
     with faulted("EngineException", 500, "s3://weights/m/none/"):
         download("s3://weights/m/none/", tmp_path)

@@ -1,4 +1,4 @@
-"""The weights of a model, where its workers find them."""
+"""A model's weights and the folder in which its workers find them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMIT = "b5113eb38ab63efdd7f280f8c144ea8b13f978ce"
 
 
 def read(folder: Path, model_id: str, *lines: str) -> ModelSettings:
-    """The settings of a model with these lines, after its weights are in place; `org/model` is in the hub."""
+    """Return the settings of a model with these lines after its weights are fetched; the hub has `org/model`."""
     model_dir = folder / "model"
     model_dir.mkdir(exist_ok=True)
     text = "\n".join(["engine=Python", f"option.model_id={model_id}", *lines])
@@ -42,7 +42,7 @@ def read(folder: Path, model_id: str, *lines: str) -> ModelSettings:
 
 @pytest.mark.parametrize("revision", [None, COMMIT, "main", "refs/pr/1"])
 def test_a_model_of_the_hub_is_found_in_the_cache_and_named_as_it_was(tmp_path: Path, revision: str | None) -> None:
-    """A handler reads the same id in its first call as in serving.properties, from which it may load before that."""
+    """A handler gets the model id of serving.properties unchanged in its first call."""
     lines = [] if revision is None else [f"option.revision={revision}"]
     for _ in range(2):
         settings = read(tmp_path, "org/model", *lines)
@@ -54,13 +54,13 @@ def test_a_model_of_the_hub_is_found_in_the_cache_and_named_as_it_was(tmp_path: 
 
 
 def test_weights_from_s3_are_a_folder_and_no_revision(tmp_path: Path) -> None:
-    """As on the real server, which fetches them before the worker starts."""
+    """Weights from S3 are a local folder without a revision; the server fetches them before the worker starts."""
     settings = read(tmp_path, "s3://bucket/weights/", f"option.revision={COMMIT}")
     assert settings.properties["model_id"].startswith(str(tmp_path / "cache"))
     assert "revision" not in settings.properties
 
 
 def test_a_model_that_the_hub_lacks_is_not_loaded(tmp_path: Path) -> None:
-    """The answer to the load says which and where it was looked for."""
+    """A load of a model that the hub lacks fails with the id and the searched folders."""
     with faulted("EngineException", 500, "org/other"):
         read(tmp_path, "org/other")

@@ -1,4 +1,4 @@
-"""The local hub finds model folders and says what is missing."""
+"""The local hub finds model folders, and names missing ones."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def _model(root: Path, revision: str | None = None) -> Path:
 
 
 def test_the_first_root_that_holds_a_model_wins(tmp_path: Path) -> None:
-    """A user's hub folder, given first, can stand in for one of ours."""
+    """A model in the user's hub folder replaces the emulator's of the same name."""
     folder = _model(tmp_path / "a")
     _model(tmp_path / "b")
     assert Hub([tmp_path / "a", tmp_path / "b"]).resolve("org/name") == folder
 
 
 def test_an_alias_finds_a_model_that_lies_elsewhere(tmp_path: Path) -> None:
-    """Weights that come as a Python package are used where they lie, not copied."""
+    """Weights in a Python package are used from there without a copy."""
     (tmp_path / "package").mkdir()
     assert Hub([], {"org/name": tmp_path / "package"}).resolve("org/name") == tmp_path / "package"
 
 
 def test_a_missing_model_names_the_id_and_the_folders(tmp_path: Path) -> None:
-    """The message tells what was looked for, where, and what to do."""
+    """The error for a missing model has its id, the searched folders and the fix."""
     with refused("model-not-held", "option.model_id", kind=HubError) as caught:
         Hub([tmp_path]).resolve("org/name")
     assert all(name in caught.value.problem for name in ("org/name", str(tmp_path)))
 
 
 def test_another_revision_names_both(tmp_path: Path) -> None:
-    """A pinned revision is never served by another one without a word."""
+    """A model with another revision than the pinned one is rejected with both revisions."""
     _model(tmp_path, HELD)
     with refused("revision-not-held", "option.revision", kind=HubError) as caught:
         Hub([tmp_path]).resolve("org/name", OTHER)
@@ -55,13 +55,13 @@ def test_another_revision_names_both(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("revision", [None, HELD])
 def test_the_held_revision_and_none_are_served(tmp_path: Path, revision: str | None) -> None:
-    """Asking for the revision that is there, or for any, finds it."""
+    """A request for the stored revision, or for none, finds the model."""
     folder = _model(tmp_path, HELD)
     assert Hub([tmp_path]).resolve("org/name", revision) == folder
 
 
 def test_a_folder_without_a_revision_serves_every_one(tmp_path: Path) -> None:
-    """Our tiny models carry no revision, and stand in for any."""
+    """A model folder without a file REVISION is used for every revision."""
     assert Hub([tmp_path / "x"], {"org/name": _model(tmp_path)}).resolve("org/name", OTHER)
 
 
@@ -81,7 +81,7 @@ def test_minilm_without_its_package_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_the_packaged_minilm_is_a_model_folder() -> None:
-    """The package holds plain Hugging Face files."""
+    """The packaged MiniLM is a folder of plain Hugging Face files."""
     folder = packaged_models()[MINILM]
     assert (folder / "config.json").is_file()
     assert (folder / "model.safetensors").is_file()

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> ModelSettings:
-    """A model that requires 2048 MiB and wants 512 MiB left."""
+    """Return a model that requires 2048 MiB and reserves 512 MiB."""
     (tmp_path / "serving.properties").write_text("option.model_id=a/b\n")
     return replace(read_settings(tmp_path, {}), required_memory_mb=2048, reserved_memory_mb=512)
 
 
 @pytest.mark.parametrize(("used", "fits"), [(0, True), (1440, True), (1441, False)])
 def test_required_and_reserved_must_both_be_free(settings: ModelSettings, used: int, fits: bool) -> None:  # noqa: FBT001
-    """The budget is shared: 4000 MiB less what others hold must leave the reserve."""
+    """A load needs required and reserved memory free beside the other models' memory."""
     if fits:
         check_fits(settings, estimated_mb=0, used_mb=used, budget_mb=4000)
     else:
@@ -37,18 +37,18 @@ def test_required_and_reserved_must_both_be_free(settings: ModelSettings, used: 
 
 
 def test_an_estimate_stands_in_for_a_missing_requirement(settings: ModelSettings) -> None:
-    """In multi-model mode files decide where the model says nothing."""
+    """In multi-model mode a model without required_memory_mb needs a multiple of its files' size."""
     silent = replace(settings, required_memory_mb=0, reserved_memory_mb=0)
     with pytest.raises(OutOfMemory):
         check_fits(silent, estimated_mb=101, used_mb=0, budget_mb=100)
 
 
 def test_without_a_budget_the_machines_memory_counts(settings: ModelSettings) -> None:
-    """Recorded (05, mem999999): a terabyte does not fit."""
+    """Without --memory-mb the machine's memory is the limit (recorded: 05)."""
     with pytest.raises(OutOfMemory):
         check_fits(replace(settings, required_memory_mb=999_999_999), estimated_mb=0, used_mb=0, budget_mb=None)
 
 
 def test_resident_memory_counts_live_processes_only() -> None:
-    """A process that has gone holds nothing, and does not break the count."""
+    """An ended process counts as no resident memory and raises no error."""
     assert resident_mb([os.getpid(), 2**22 + 1]) > 10

@@ -1,4 +1,4 @@
-"""The models of a store are those recorded at start-up of the real server (11-17)."""
+"""The models of a store are registered as by the real server's start (recorded: 11 to 17)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _model(folder: Path) -> Path:
 
 
 def test_each_folder_is_a_model(tmp_path: Path) -> None:
-    """Two folders are two models, addressed by file: and a slash at the end."""
+    """Each folder of the store is a model with a file: address that ends in a slash."""
     _model(tmp_path / "a")
     _model(tmp_path / "b")
     models = startup_models(tmp_path)
@@ -44,7 +44,7 @@ def test_each_folder_is_a_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_folder_s_name_becomes_a_model_s(tmp_path: Path, folder: str, name: str, address: str) -> None:
-    """Recorded (29): what is no ASCII letter, digit or _ becomes _; the address is the folder's, encoded."""
+    """Characters of a folder's name except ASCII letters, digits and _ become _ (recorded: 29)."""
     _model(tmp_path / folder)
 
     (model,) = startup_models(tmp_path)
@@ -53,7 +53,7 @@ def test_a_folder_s_name_becomes_a_model_s(tmp_path: Path, folder: str, name: st
 
 
 def test_folders_that_become_equal_are_both_loaded_under_one_name(tmp_path: Path) -> None:
-    """Recorded (29): the second one's load is then refused, which ends the server; neither is left out in silence."""
+    """Two folders with equal model names end the server at the second load (recorded: 29)."""
     _model(tmp_path / "a-b")
     _model(tmp_path / "a_b")
 
@@ -61,7 +61,7 @@ def test_folders_that_become_equal_are_both_loaded_under_one_name(tmp_path: Path
 
 
 def test_a_plain_file_makes_the_store_the_model(tmp_path: Path) -> None:
-    """The store's own name becomes the model's, even if it is only for a README."""
+    """A plain file such as a README makes the store a model with the store's name."""
     store = _model(tmp_path / "rootmodel")
     assert [model.name for model in startup_models(store)] == ["rootmodel"]
 

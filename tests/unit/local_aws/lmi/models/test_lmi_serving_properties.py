@@ -1,4 +1,4 @@
-"""serving.properties are read as the real server reads them."""
+"""serving.properties are read as by the real server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _read(folder: Path, text: str, overrides: dict[str, int] | None = None) -> M
 
 
 def test_defaults_are_the_real_servers(tmp_path: Path) -> None:
-    """Recorded (05, noworkers): batch 1, delay 100 ms, idle 60 s, queue 1000, one worker to one a core."""
+    """The defaults are batch 1, 100 ms, idle 60 s, queue 1000, and one worker per core (recorded: 05)."""
     settings = _read(tmp_path, "engine=Python\noption.model_id=a/b\n")
     numbers = (settings.batch_size, settings.max_batch_delay_ms, settings.max_idle_s, settings.queue_size)
     assert numbers == (1, 100, 60, 1000)
@@ -31,7 +31,7 @@ def test_defaults_are_the_real_servers(tmp_path: Path) -> None:
 
 
 def test_gpu_keys_change_nothing_on_a_cpu(tmp_path: Path) -> None:
-    """The catalog writes gpu.* and cpu.*; here only cpu.* counts."""
+    """Keys with gpu. have no effect on a CPU, and keys with cpu. have."""
     text = "option.model_id=a/b\ngpu.minWorkers=4\ngpu.maxWorkers=4\ncpu.minWorkers=1\ncpu.maxWorkers=2\n"
     settings = _read(tmp_path, text)
     assert (settings.min_workers, settings.max_workers) == (1, 2)
@@ -57,7 +57,7 @@ def test_a_handler_sees_options_without_their_prefix(tmp_path: Path) -> None:
 
 
 def test_numbers_of_the_load_request_win(tmp_path: Path) -> None:
-    """A load request may override what the archive says."""
+    """Numbers of a load request override those of the archive."""
     assert _read(tmp_path, "option.model_id=a/b\nbatch_size=2\n", {"batch_size": 4}).batch_size == 4
 
 
@@ -75,14 +75,14 @@ def test_numbers_of_the_load_request_win(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_refused(tmp_path: Path, text: str, fault: type[Fault], message: str) -> None:
-    """Statuses and texts as recorded (05, 22); a blank after a value belongs to it, as in Java."""
+    """A wrong value gives the recorded status and text (05, 22); a trailing blank belongs to the value."""
     with pytest.raises(fault) as caught:
         _read(tmp_path, text)
     assert message in str(caught.value)
 
 
 def test_a_time_out_that_cannot_be_read_keeps_its_default(tmp_path: Path) -> None:
-    """The real server logs it and goes on."""
+    """An unreadable time-out has its default value, as in the real server."""
     assert _read(tmp_path, "option.model_id=a/b\noption.predict_timeout=soon\n").predict_timeout_s == 120
 
 
@@ -98,14 +98,14 @@ def test_a_time_out_that_cannot_be_read_keeps_its_default(tmp_path: Path) -> Non
 def test_the_entry_point_is_the_named_one_else_model_py_else_the_stock_handler(
     tmp_path: Path, files: list[str], option: str, entry_point: str | None
 ) -> None:
-    """The archive's files and its option decide which handler serves a model."""
+    """The handler is the named entry point, or model.py, or the stock handler."""
     for name in files:
         (tmp_path / name).touch()
     assert _read(tmp_path, f"option.model_id=a/b\n{option}").entry_point == entry_point
 
 
 def test_environment_variables_are_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OPTION_* of the container's environment stand behind the archive's own options."""
+    """OPTION_* variables of the container are defaults for the archive's options."""
     monkeypatch.setenv("OPTION_DTYPE", "fp16")
     monkeypatch.setenv("OPTION_TASK", "text-classification")
     monkeypatch.setenv("OPTION_ENGINE", "Python")

@@ -1,4 +1,4 @@
-"""Answers have the real server's text and headers, whatever a handler puts into them."""
+"""Answers have the real server's text and headers, whatever a handler returns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_handlers_headers_cannot_break_the_answer() -> None:
 
 
 def test_connections_share_the_network_threads_in_turn() -> None:
-    """Recorded (31): of four threads one that is stuck serves every fourth connection no more."""
+    """With one of four network threads blocked every fourth connection is unanswered (recorded: 31)."""
     threads = NetworkThreads(4)
     threads.stick(threads.take())
     assert [threads.serves(threads.take()) for _ in range(8)] == [True, True, True, False] * 2

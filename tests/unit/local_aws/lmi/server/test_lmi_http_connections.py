@@ -1,4 +1,4 @@
-"""The container's connections: what leaves when, how long a head may be, and what a connection is after an answer."""
+"""The container's connections: the time of answers, the length of heads, and the end of connections."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _head(stream: Stream) -> bytes:
 
 
 def test_a_head_does_not_wait_for_the_body() -> None:
-    """A caller knows that it is served before the first part is there; the parts come as they are sent."""
+    """The head of an answer is sent before its first part, and each part when it is ready."""
 
     async def run() -> None:
         go_on = asyncio.Event()
@@ -116,7 +116,7 @@ def test_a_caller_that_asks_first_is_told_to_go_on() -> None:
 
 
 def test_a_head_may_have_64_kib() -> None:
-    """As custom attributes may need; the server waits for the rest of it. What is longer gets the answer to no HTTP."""
+    """A request head may have 64 KiB, because custom attributes can be long; a longer one is rejected."""
 
     async def run() -> None:
         async with _connected(_sized) as stream:
@@ -132,7 +132,7 @@ def test_a_head_may_have_64_kib() -> None:
 
 @pytest.mark.parametrize("asked", [b"", b"Connection: close\r\n"])
 def test_a_caller_that_asks_for_the_end_gets_it_under_keep_alive(asked: bytes) -> None:
-    """Recorded (19): the real server says keep-alive in either case, and closes in the one."""
+    """A connection is closed for "Connection: close", although the answer says keep-alive (recorded: 19)."""
 
     async def run() -> None:
         async with _connected(_sized) as stream:

@@ -1,4 +1,4 @@
-"""Requests for inference: their parts reach the handler, and answers that nobody waits for are kept."""
+"""Inference requests: their parts reach the handler, and stored answers can be fetched."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _invocation(headers: dict[str, str] | None = None, query: str = "", body: by
     ],
 )
 def test_the_model_is_named_by_query_then_property(headers: dict[str, str], query: str, name: str | None) -> None:
-    """As recorded (03, 23): query, header or custom attribute; SageMaker's own header is ignored."""
+    """The model's name comes from the query, then the header or custom attribute (recorded: 03, 23)."""
     assert _invocation(headers, query).model_name == name
 
 
 def test_a_form_field_names_the_model_last() -> None:
-    """A form may carry the model's name beside its inputs."""
+    """A form field can name the model, after all other ways."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     invocation = _invocation(form, body=b"model_name=m&inputs=a+b")
     assert invocation.model_name == "m"
@@ -56,7 +56,7 @@ def test_a_form_field_names_the_model_last() -> None:
 
 
 def test_a_multipart_form_becomes_contents() -> None:
-    """Each part is a content under its name."""
+    """Each part of a multipart form becomes a content with its name."""
     body = b'--X\r\nContent-Disposition: form-data; name="inputs"\r\n\r\nhello\r\n--X--\r\n'
     assert _invocation({"Content-Type": "multipart/form-data; boundary=X"}, body=body).contents == [
         ("inputs", b"hello")
@@ -80,7 +80,7 @@ def test_headers_keep_their_usual_spelling() -> None:
 
 
 def test_query_parameters_stand_before_the_body() -> None:
-    """Recorded (21): a query string adds one content a parameter before "data"."""
+    """Each query parameter is a content before "data" (recorded: 21)."""
     assert _invocation(query="a=1&b=", body=b"x").contents == [("a", b"1"), ("b", b""), ("data", b"x")]
 
 
@@ -91,7 +91,7 @@ def test_the_handler_cannot_be_chosen() -> None:
 
 
 def test_a_property_is_found_whatever_its_case() -> None:
-    """Headers and custom attributes alike; None where there is none."""
+    """Headers and custom attributes are found in any letter case, and missing ones give None."""
     invocation = _invocation({"X-Synchronous": "false", "X-Amzn-SageMaker-Custom-Attributes": "X-Starting-Token=t"})
     assert invocation.value_of("x-synchronous") == "false"
     assert invocation.value_of("X-STARTING-TOKEN") == "t"
@@ -131,7 +131,7 @@ def test_a_token_gives_202_until_the_answer_is_there() -> None:
 
 
 def test_a_failure_is_kept_as_500_with_its_message_as_reason() -> None:
-    """So does the server with whatever its model answers by an exception."""
+    """The stored answer of a failed request is 500 with the exception's message as reason."""
 
     async def scenario() -> None:
         cache = ReplyCache()
@@ -148,7 +148,7 @@ def test_a_failure_is_kept_as_500_with_its_message_as_reason() -> None:
 
 
 def test_an_unknown_token_is_refused_and_old_answers_go() -> None:
-    """No more than the given number is kept, the oldest goes first."""
+    """An unknown token is rejected; of the stored answers the oldest are deleted above the limit."""
 
     async def scenario() -> None:
         cache = ReplyCache(most=1)

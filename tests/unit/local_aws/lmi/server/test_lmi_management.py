@@ -1,4 +1,4 @@
-"""The management routes: load requests are read as the real server reads them, and counters have two routes."""
+"""The management routes: load requests in the real server's form, and two routes for counters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _get(path: str, query: str = "") -> tuple[int, bytes]:
 def test_the_real_servers_route_tells_counters_when_it_is_asked_to(
     monkeypatch: pytest.MonkeyPatch, setting: str | None, status: int
 ) -> None:
-    """SERVING_PROMETHEUS decides, as recorded (03: 400 without it); our own route needs no setting."""
+    """The real server's route of counters needs SERVING_PROMETHEUS (recorded: 03), and the emulator's does not."""
     monkeypatch.delenv("SERVING_PROMETHEUS", raising=False)
     if setting is not None:
         monkeypatch.setenv("SERVING_PROMETHEUS", setting)
@@ -75,7 +75,7 @@ def test_numbers_override_properties_and_negative_ones_do_not_count() -> None:
 
 
 def test_a_query_takes_the_name_from_the_address() -> None:
-    """Recorded (01): POST /models?url=file://…/xlmr/ registers xlmr, later when told so."""
+    """A load request without a name registers the model by its address (recorded: 01)."""
     load = _read(query="url=file:///m/xlmr/&synchronous=false", content_type="")
     assert (load.model.name, load.synchronous) == ("xlmr", False)
 
@@ -111,20 +111,20 @@ def test_a_broken_json_request_meets_the_real_servers_exceptions(
 
 
 def test_the_log_says_what_is_wrong_with_a_load_request(caplog: pytest.LogCaptureFixture) -> None:
-    """The answer does not; whoever reads the container's log learns which field is missing."""
+    """The log names the missing field of a load request, which the answer does not."""
     with pytest.raises(NullPointer):
         _read(b'{"url": "u"}')
     assert "no model_name" in caplog.text
 
 
 def test_numbers_in_json_become_text() -> None:
-    """Gson reads a number where it wants a text."""
+    """A number in JSON is read as text, as by Gson."""
     assert _read(b'{"url": 5, "model_name": true}').model.name == "true"
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", ""])
 def test_a_query_without_an_address_is_refused(content_type: str) -> None:
-    """A body that is not said to be JSON is not read (01, exchange 39)."""
+    """A body that is not declared as JSON is not read, so its url is missing (recorded: 01)."""
     with faulted("BadRequestException", 400, "Parameter url is required."):
         _read(b'{"url": "u", "model_name": "m"}', content_type=content_type)
 

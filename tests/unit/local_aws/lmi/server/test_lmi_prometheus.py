@@ -1,4 +1,4 @@
-"""The text of the counters is what Prometheus reads."""
+"""The counters are text in Prometheus's format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _text(name: str, metrics: ModelMetrics) -> str:
 
 
 def test_batches_are_counted_with_their_sizes_and_waits() -> None:
-    """Two batches of 3 and 1: four waits, two sizes."""
+    """Two batches of 3 and 1 requests give four waiting times and two batch sizes."""
     metrics = ModelMetrics()
     metrics.batch([0.001, 0.002, 0.003])
     metrics.batch([0.5])
@@ -34,7 +34,7 @@ def test_batches_are_counted_with_their_sizes_and_waits() -> None:
 
 
 def test_the_text_is_valid_whatever_a_model_is_called() -> None:
-    """Quotes, backslashes and line ends in a name do not break a line; each metric has its HELP and TYPE once."""
+    """Special characters in a model name are escaped, and each metric has HELP and TYPE once."""
     lines = _text('a"b\\c\nd', ModelMetrics()).splitlines()
     samples = [line for line in lines if not line.startswith("#")]
     assert all(SAMPLE.fullmatch(line) for line in samples)

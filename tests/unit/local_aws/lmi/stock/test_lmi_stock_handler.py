@@ -1,4 +1,4 @@
-"""The stock handler around a pipeline: parsing, batching, encoding. The pipeline itself is a fake here."""
+"""The stock handler around a fake pipeline: parsing, batching and encoding."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _answers(output: Output | None) -> list[Any]:
 
 
 def test_one_text_answers_a_list_of_one() -> None:
-    """Success shapes are always lists."""
+    """One text gets a list with one prediction."""
     (answer,) = _answers(_handler().handle(_input(b'{"inputs": "a"}')))
     assert json.loads(answer) == [{"text": "a"}]
 
 
 def test_each_request_of_a_batch_gets_its_own_predictions() -> None:
-    """A request with two texts gets two answers, its neighbour one, each under its key."""
+    """A request with two texts gets two predictions, and another of the batch its one."""
     output = _handler().handle(_input(b'{"inputs": ["a", "b"]}', b'{"inputs": "c"}'))
     assert output is not None
     assert output.content.keys == ["batch_000.data", "batch_001.data"]
@@ -60,7 +60,7 @@ def test_each_request_of_a_batch_gets_its_own_predictions() -> None:
 
 
 def test_one_unreadable_request_keeps_its_neighbours() -> None:
-    """Recorded (18): it is answered with a sentence in JSON, the others with predictions."""
+    """An unreadable request of a batch gets a sentence, and the others predictions (recorded: 18)."""
     output = _handler().handle(_input(b'{"inputs":', b'{"inputs": "c"}'))
     sentence, answer = _answers(output)
     assert json.loads(sentence).startswith(f"{NOT_PARSED}Expecting value")
@@ -105,14 +105,14 @@ def test_an_unreadable_request_is_answered_with_a_sentence(body: bytes, text: st
     ],
 )
 def test_the_content_type_decides_how_a_body_is_read(body: bytes, content_type: str | None, texts: list[Any]) -> None:
-    """As recorded (02) for each content type."""
+    """The content type decides how the stock handler parses a body (recorded: 02)."""
     (answer,) = _answers(_handler().handle(_input(body, content_type=content_type)))
     assert [item["text"] for item in json.loads(answer)] == texts
 
 
 @pytest.mark.parametrize("accept", [None, "*/*", JSON, "application/json, text/plain"])
 def test_json_is_answered_to_whoever_takes_it(accept: str | None) -> None:
-    """Accept decides the format of the answer; JSON is what there is."""
+    """The answer is JSON for each Accept header that allows JSON."""
     output = _handler().handle(_input(b'{"inputs": "a"}', accept=accept))
     assert output is not None
     assert output.properties == {"Content-Type": JSON}
@@ -132,7 +132,7 @@ def test_other_formats_fail_as_in_the_image(accept: str, text: str) -> None:
 
 
 def test_a_formatter_replaces_the_parsing() -> None:
-    """Recorded (22, inputfmt): a missing key of its own is named in the sentence."""
+    """A formatter parses the request, and its missing key is named in the answer (recorded: 22)."""
 
     def formatter(request: Input, **_: Any) -> TextInput:
         return TextInput(input_text=request.get_as_json()["q"], parameters={"top_k": None})
@@ -152,13 +152,13 @@ def test_a_formatter_replaces_the_parsing() -> None:
     ],
 )
 def test_options_of_no_use_stop_the_load(properties: dict[str, str], text: str) -> None:
-    """The container's log says which option, what is known, and the way out."""
+    """An option that cannot work fails the load, and the log has the option and the fix."""
     with pytest.raises(ValueError, match=text):
         read_options({"model_dir": "/m"} | properties)
 
 
 def test_options_reach_the_pipeline() -> None:
-    """Only dtype and trust_remote_code do; max_length and the like change nothing (05, maxlen)."""
+    """Only dtype and trust_remote_code reach the pipeline, not max_length and similar options (recorded: 05)."""
     options = read_options({"model_id": "/w", "dtype": "BF16", "trust_remote_code": "True", "max_length": "64"})
     assert options.model == "/w"
     assert options.keywords() == {"trust_remote_code": True, "dtype": "bfloat16"}
@@ -178,7 +178,7 @@ def test_an_encoder_that_is_to_stream_answers_a_sentence() -> None:
 
 
 def test_query_parameters_shift_the_answers_of_a_batch() -> None:
-    """Recorded (18, exchange 35): the second request gets the key of the first one's body."""
+    """With query parameters the second request of a batch gets the key of the first (recorded: 18)."""
     inputs = _input(b'{"inputs": "a"}', b'{"inputs": "b"}')
     inputs.content.keys.insert(0, "batch_000.model_name")
     inputs.content.values.insert(0, b"m")

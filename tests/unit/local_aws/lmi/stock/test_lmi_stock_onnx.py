@@ -11,7 +11,7 @@ from local_aws.lmi.stock.onnx import sigmoid, softmax
 
 @pytest.mark.parametrize("logits", [[0.0], [-30.0, 0.5, 30.0], [1.5, -2.25, 0.0, 7.0]])
 def test_probabilities_are_those_of_the_handler(logits: list[float]) -> None:
-    """One design answers with the engine's translator, the others with the handler; a label's sigmoid is against 0."""
+    """The probabilities of DJL's translator equal those of the handler; one label gets a sigmoid."""
     row = np.array(logits, np.float32)
     assert softmax(row) == pytest.approx(softmax_of_the_handler(row))
     against_zero = [softmax_of_the_handler(np.array([0, value], np.float32))[1] for value in logits]

@@ -1,4 +1,4 @@
-"""Worker processes that are none: a starter whose workers answer, hang and die as a test says."""
+"""Fake worker processes, which answer, hang and die as a test requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_PID = 1001
 
 
 class FakeConnection:
-    """A process that answers "ok", or not at all while its starter is told to hang."""
+    """A process that answers "ok", or does not answer while its starter hangs."""
 
     def __init__(self, starter: FakeStarter, on_lost: Callable[[], None]) -> None:
         self.connected = True
@@ -51,7 +51,7 @@ class FakeConnection:
             take(_frame([(None, _entries({"data": "ok", "last": "true"}))]))
 
     def die(self) -> None:
-        """End as a killed process does: calls fail, then the worker process hears of it, once."""
+        """End like a killed process: calls fail, and the worker process is notified once."""
         if not self.connected:
             return
         self.connected = False
@@ -63,7 +63,7 @@ class FakeConnection:
         self._on_lost()
 
     def close(self) -> None:
-        """The container's own way to end a process; the news of it comes a moment later."""
+        """End a process as the container does; the notification follows a moment later."""
         asyncio.get_running_loop().call_soon(self.die)
 
 
@@ -121,7 +121,7 @@ def _frame(contents: Sequence[Content]) -> Frame:
 
 
 def _entries(texts: dict[str, str]) -> bytes:
-    """Write what `Output.binary_encode` writes."""
+    """Return the bytes of `Output.binary_encode`."""
     data = struct.pack(">h", len(texts))
     for text in (text for pair in texts.items() for text in pair):
         data += struct.pack(">i", len(text)) + text.encode()

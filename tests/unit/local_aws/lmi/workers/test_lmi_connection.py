@@ -27,7 +27,7 @@ def test_frames_come_out_as_they_went_in(
 
 
 def test_receiving_ends_when_the_other_end_closes() -> None:
-    """A worker leaves its loop when its container is gone."""
+    """A worker's loop ends when the container closes the connection."""
     ours, theirs = socket.socketpair()
     with theirs:
         ours.sendall(Frame({"id": 1}).pack())

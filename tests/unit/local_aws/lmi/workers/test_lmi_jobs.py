@@ -24,7 +24,7 @@ def _frame(*contents: tuple[str | None, bytes], code: int = 200) -> Frame:
 
 
 def test_a_single_request_keeps_its_keys() -> None:
-    """One request is no batch: a handler sees "data" and plain headers."""
+    """A single request is passed without prefixes: a handler sees "data" and plain header names."""
     assert join([_job(b"1")]) == ({"Content-Type": "application/json"}, [("data", b"1")])
 
 
@@ -40,7 +40,7 @@ def test_a_batch_prefixes_every_key() -> None:
 
 
 def test_answers_find_their_requests_by_key() -> None:
-    """The key, not the order, says whose an answer is."""
+    """Answers of a batch are assigned by key, and not by order."""
     answers = split(_frame(("batch_1.x", b"b"), ("batch_000.data", b"a")), 2)
     assert [answer.body for answer in answers] == [b"a", b"b"]
 
@@ -59,13 +59,13 @@ def test_an_error_is_everybodys() -> None:
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(contents: list[tuple[str | None, bytes]], text: str) -> None:
-    """Nobody gets another one's answer when a handler counts wrong (19)."""
+    """A batch with a wrong number of answers fails, so nobody gets another request's answer (recorded: 19)."""
     with faulted("TranslateException", 400, text):
         split(_frame(*contents), 2)
 
 
 def test_an_asynchronous_answer_is_whole_with_its_last_part() -> None:
-    """Parts are put together until one says that it is the last."""
+    """The parts of an asynchronous answer are joined up to the last part."""
     answer = AsyncAnswer({"request_tracking_id": "7"})
     assert answer.add(_frame((None, bytes(Output.binary_encode({"data": "a", "last": False}))))) is None
     whole = answer.add(_frame((None, bytes(Output.binary_encode({"data": "b", "last": True})))))
@@ -73,7 +73,7 @@ def test_an_asynchronous_answer_is_whole_with_its_last_part() -> None:
 
 
 def test_an_asynchronous_error_carries_its_status() -> None:
-    """Recorded (23): the code is the status, the error both reason and body."""
+    """An asynchronous error has its code as status, and its text as reason and body (recorded: 23)."""
     part = Output.binary_encode({"data": "", "last": True, "code": 400, "error": "no"})
     answer = AsyncAnswer().add(_frame((None, bytes(part))))
     assert answer is not None
@@ -81,20 +81,20 @@ def test_an_asynchronous_error_carries_its_status() -> None:
 
 
 def test_a_malformed_asynchronous_answer_is_a_fault() -> None:
-    """A handler that forgets binary_encode gets an error, and the container goes on."""
+    """An asynchronous answer without binary_encode is an error of its request only."""
     with faulted("TranslateException", 400, "binary_encode"):
         AsyncAnswer().add(_frame((None, b"\x00\x02oops")))
 
 
 def test_an_asynchronous_code_that_is_no_status_is_a_fault() -> None:
-    """It must not reach the connection as an exception, which would cost every other request its answer."""
+    """A status code that is none fails only its own request, not the connection of all requests."""
     part = Output.binary_encode({"data": "", "last": True, "code": "bad"})
     with faulted("TranslateException", 400, "'bad'"):
         AsyncAnswer().add(_frame((None, bytes(part))))
 
 
 def test_a_dead_worker_ends_an_asynchronous_call() -> None:
-    """A call whose worker is gone is not left waiting: recorded (27) with 500, after what had come of the answer."""
+    """A call whose worker has died gets 500 after its received parts (recorded: 27)."""
 
     async def scenario() -> tuple[int, bytes]:
         job = Job({}, [("data", b"")], asyncio.get_running_loop().create_future())
@@ -108,14 +108,14 @@ def test_a_dead_worker_ends_an_asynchronous_call() -> None:
 
 
 class LoopWithoutWaiting(asyncio.SelectorEventLoop):
-    """Its time goes on only while it waits, by as much as it would have waited: no machine is too slow for it."""
+    """An event loop whose time advances only while it would wait, so no machine is too slow for it."""
 
     def __init__(self) -> None:
         self._now = 0.0
         super().__init__(_Jumping(self))
 
     def time(self) -> float:
-        """The time that was waited for so far."""
+        """Return the time that the loop has waited."""
         return self._now
 
     def jump(self, seconds: float) -> None:
@@ -157,7 +157,7 @@ def test_requests_behind_a_busy_worker_leave_in_the_order_of_javas_heap() -> Non
 
 
 def test_a_full_batch_does_not_wait() -> None:
-    """Eight requests at once make one batch of eight at once, whatever the delay."""
+    """A full batch of eight requests runs at once, whatever max_batch_delay is."""
 
     async def scenario() -> int:
         queue = JobQueue()
@@ -169,7 +169,7 @@ def test_a_full_batch_does_not_wait() -> None:
 
 
 def test_a_batch_waits_for_late_requests_only_so_long() -> None:
-    """Requests that arrive within the delay join the batch; then it goes, though it is not full."""
+    """A batch collects requests up to max_batch_delay."""
 
     async def scenario() -> tuple[list[Any], float]:
         queue = JobQueue()
@@ -186,12 +186,12 @@ def test_a_batch_waits_for_late_requests_only_so_long() -> None:
 
 
 def test_an_idle_queue_gives_an_empty_batch() -> None:
-    """A temporary worker learns that nothing came for its idle time."""
+    """A temporary worker gets an empty batch after its idle time."""
     assert asyncio.run(JobQueue().batch(1, 0, 0.01)) == []
 
 
 def test_a_cancelled_worker_gives_its_requests_back() -> None:
-    """A worker that dies while it collects a batch loses none of it."""
+    """A worker that is cancelled while it collects a batch returns the requests to the queue."""
 
     async def scenario() -> list[Any]:
         queue = JobQueue()
@@ -206,7 +206,7 @@ def test_a_cancelled_worker_gives_its_requests_back() -> None:
 
 
 def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
-    """When the woken worker is cancelled at that very moment, another one takes the request."""
+    """If a worker is cancelled at the moment of its wake-up, another worker takes the request."""
 
     async def scenario() -> list[Any]:
         queue = JobQueue()
@@ -221,7 +221,7 @@ def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
 
 
 def test_a_request_that_comes_as_a_wait_ends_is_kept() -> None:
-    """The wait's end and the arrival meet in one turn of the loop: the wait ends as told, the request stays."""
+    """A request that arrives at the end of a wait stays in the queue."""
 
     async def scenario() -> list[Any]:
         queue = JobQueue()
@@ -237,7 +237,7 @@ def test_a_request_that_comes_as_a_wait_ends_is_kept() -> None:
 
 
 def test_arrivals_at_any_moment_of_short_delays_are_all_taken() -> None:
-    """Delays of a fraction of a millisecond under a stream of requests: every one leaves in a batch, once."""
+    """With very short delays each request of a stream leaves in exactly one batch."""
 
     async def scenario() -> list[Any]:
         queue = JobQueue()

@@ -6,7 +6,7 @@ from local_aws.lmi.workers.metrics import Histogram, ModelMetrics
 
 
 def test_a_bucket_holds_everything_up_to_its_bound() -> None:
-    """Bounds are included, buckets add up, the last one is +Inf and equals the count."""
+    """Buckets include their bounds and add up, and the +Inf bucket equals the count."""
     histogram = Histogram((1, 2, 4))
     for value in (1, 2, 2, 3, 9):
         histogram.observe(value)

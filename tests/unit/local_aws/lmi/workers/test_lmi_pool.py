@@ -1,4 +1,4 @@
-"""A pool's workers are started, used, scaled and ended as the real server's; what dies is not replaced for nothing."""
+"""The workers of a pool are started, used, scaled and ended as by the real server."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ENGINE_FAILURE = (
 
 @pytest.fixture
 def settings(tmp_path: Path) -> ModelSettings:
-    """One synchronous worker, no batching."""
+    """Return settings of one synchronous worker without batching."""
     (tmp_path / "serving.properties").write_text("option.model_id=a/b\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
     return replace(read_settings(tmp_path, {}), predict_timeout_s=10**6)
 
 
 @pytest.fixture
 def asynchronous(settings: ModelSettings) -> ModelSettings:
-    """One asynchronous worker."""
+    """Return settings of one asynchronous worker."""
     return replace(settings, async_mode=True)
 
 
@@ -70,19 +70,19 @@ def _submit(pool: WorkerPool) -> asyncio.Task[Any]:
 
 
 async def _settled() -> None:
-    """Everything that waits for no time has happened: the workers of these tests answer at once."""
+    """Wait until everything that needs no time has happened."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 async def _until(condition: Callable[[], Any]) -> None:
-    """Wait until the pool has done what it does by itself."""
+    """Wait until the pool has made a condition true."""
     while not condition():  # noqa: ASYNC110 - the pool tells nobody
         await asyncio.sleep(0.001)
 
 
 async def _outcomes(pool: WorkerPool, count: int) -> list[str]:
-    """Give what so many requests, one after another, come to: the answer, or the name of the fault."""
+    """Return the outcomes of this number of requests in turn: the answer or the error."""
     outcomes = []
     for _ in range(count):
         try:
@@ -93,7 +93,7 @@ async def _outcomes(pool: WorkerPool, count: int) -> list[str]:
 
 
 async def _hang(pool: WorkerPool, starter: FakeStarter, count: int) -> list[asyncio.Task[Any]]:
-    """Send requests that no process answers, and wait until the workers have taken what they take."""
+    """Send requests that no process answers, and wait until the workers have taken them."""
     starter.hanging = True
     requests = [_submit(pool) for _ in range(count)]
     await _until(lambda: starter.batches)
@@ -103,7 +103,7 @@ async def _hang(pool: WorkerPool, starter: FakeStarter, count: int) -> list[asyn
 
 
 def test_a_request_is_answered(settings: ModelSettings) -> None:
-    """The shortest way through a pool."""
+    """A pool with one worker answers a request."""
 
     async def scenario(pool: WorkerPool, _: FakeStarter) -> bytes:
         await pool.start()
@@ -130,7 +130,7 @@ def test_a_process_that_dies_idle_is_missed_by_nobody_but_its_callers(settings: 
 
 
 def test_with_one_of_two_processes_dead_every_second_call_is_refused(settings: ModelSettings) -> None:
-    """Recorded (24, d_sync_2w): the worker without a process takes its turn like the other."""
+    """With one of two processes dead every second call gets 400 (recorded: 24)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()
@@ -143,7 +143,7 @@ def test_with_one_of_two_processes_dead_every_second_call_is_refused(settings: M
 
 
 def test_a_process_that_dies_in_a_call_fails_the_model_for_good(settings: ModelSettings) -> None:
-    """Recorded (25, 26): that call 503, those behind it never answered, later ones "not ready", and no process left."""
+    """A process that dies in a call gives 503, unanswered queued calls and a failed model (recorded: 25, 26)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -159,7 +159,7 @@ def test_a_process_that_dies_in_a_call_fails_the_model_for_good(settings: ModelS
 
 
 def test_the_caller_of_a_dead_process_waits_while_another_loads_in_vain(settings: ModelSettings) -> None:
-    """Recorded (25 at +0.05 s, and the 0.12 s of each such answer): a process loads the model, then is ended."""
+    """The caller of a dead process waits while the server loads and ends another one (recorded: 25)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -192,7 +192,7 @@ def test_a_call_over_predict_timeout_fails_the_model(settings: ModelSettings) ->
 
 
 def test_within_retry_threshold_the_first_call_after_a_minute_starts_a_worker(settings: ModelSettings) -> None:
-    """Recorded (25, 26): 503 until then, that call too, then answers, also to those that waited; later it is final."""
+    """Within retry_threshold the first call after a minute gets 503 and starts a worker (recorded: 25, 26)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -213,7 +213,7 @@ def test_within_retry_threshold_the_first_call_after_a_minute_starts_a_worker(se
 
 
 def test_the_other_worker_of_a_failed_model_finishes_what_was_queued(settings: ModelSettings) -> None:
-    """Recorded (25, d_sync_2w): it answers its own call and those that wait, while new ones are refused."""
+    """The other worker of a failed model answers queued calls, and new ones are rejected (recorded: 25)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -257,7 +257,7 @@ def test_the_models_threshold_goes_before_the_containers(
 
 
 def test_under_fail_fast_a_failed_model_ends_the_server(settings: ModelSettings) -> None:
-    """Recorded (26, 27): whoever looks at it next; before the failure, nothing."""
+    """With SERVING_FAIL_FAST the next call or ping after a failure ends the server (recorded: 26, 27)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[bool]:
         await pool.start()
@@ -274,7 +274,7 @@ def test_under_fail_fast_a_failed_model_ends_the_server(settings: ModelSettings)
 
 
 def test_an_asynchronous_process_that_dies_fails_the_model(asynchronous: ModelSettings) -> None:
-    """Recorded (27): calls in flight 500 with 117 bytes, later ones "not ready", a process is started all the same."""
+    """An asynchronous process that dies gives 500, then "not ready", and a useless new process (recorded: 27)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -291,7 +291,7 @@ def test_an_asynchronous_process_that_dies_fails_the_model(asynchronous: ModelSe
 
 
 def test_within_retry_threshold_calls_are_refused_only_while_the_process_loads(asynchronous: ModelSettings) -> None:
-    """Recorded (27): 400 until it has loaded, then answers; the death after the last that is allowed is final."""
+    """Within retry_threshold calls get 400 until the new process is loaded (recorded: 27)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -313,7 +313,7 @@ def test_within_retry_threshold_calls_are_refused_only_while_the_process_loads(a
 
 
 def test_unloading_an_asynchronous_model_leaves_a_process_behind(asynchronous: ModelSettings) -> None:
-    """Recorded (28): each worker's process is ended, and another takes its place in no list."""
+    """Unloading an asynchronous model leaves one unlisted process per worker (recorded: 28)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -341,7 +341,7 @@ def test_unloading_a_synchronous_model_leaves_nothing_behind(settings: ModelSett
 
 
 def test_scaling_an_asynchronous_model_down_leaks_a_process_and_fails_the_model(asynchronous: ModelSettings) -> None:
-    """Recorded (28): PUT from two workers to one; unloading then leaves two behind."""
+    """Scaling an asynchronous model down leaves an unlisted process and fails the model (recorded: 28)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -357,7 +357,7 @@ def test_scaling_an_asynchronous_model_down_leaks_a_process_and_fails_the_model(
 
 
 def test_a_temporary_asynchronous_worker_that_idles_out_fails_the_model(asynchronous: ModelSettings) -> None:
-    """Recorded (28, d_async_02): its process is started again, in no list, and the model has failed."""
+    """A temporary asynchronous worker that ends idle fails the model and is restarted unlisted (recorded: 28)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -389,7 +389,7 @@ def test_a_restart_that_cannot_import_is_the_last(asynchronous: ModelSettings) -
 
 @pytest.mark.parametrize("exits", [True, False])
 def test_a_restart_that_fails_in_its_first_call_locks_the_worker(asynchronous: ModelSettings, *, exits: bool) -> None:
-    """Recorded (31, d_once_exit_rt3 and d_once_init_rt3): unloading it is never answered.
+    """A restart that fails in its first call blocks the worker: unloading is never answered (recorded: 31).
 
     After an exit every call is 400; after an error of the handler one call is never answered and ends the worker.
     """
@@ -428,7 +428,7 @@ def test_a_call_that_hangs_is_given_up_without_an_answer(asynchronous: ModelSett
 
 
 def test_a_worker_that_cannot_start_fails_the_load(settings: ModelSettings) -> None:
-    """The load's error is the worker's, and those after it are not started."""
+    """A worker that cannot start fails the load with its error, and no further worker starts."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         starter.broken_loads = 1
@@ -444,7 +444,7 @@ def test_a_worker_that_cannot_start_fails_the_load(settings: ModelSettings) -> N
 def test_an_asynchronous_handler_that_fails_in_its_first_call_is_never_answered(
     asynchronous: ModelSettings, *, exits: bool
 ) -> None:
-    """Tried on a real server: the load hangs, the model has failed but for an exit, and it can be unloaded."""
+    """A load whose asynchronous handler fails in its first call hangs (tried on a real server)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         starter.broken_loads, starter.exits = 1, exits
@@ -459,7 +459,7 @@ def test_an_asynchronous_handler_that_fails_in_its_first_call_is_never_answered(
 
 
 def test_an_asynchronous_handler_that_cannot_be_imported_fails_the_load(asynchronous: ModelSettings) -> None:
-    """Tried on a real server: before its socket is there a process may fail, and the caller is told."""
+    """A load whose asynchronous handler cannot be imported fails at once (tried on a real server)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> int:
         starter.broken_imports = 1
@@ -491,7 +491,7 @@ def test_the_queue_takes_what_the_real_one_takes(settings: ModelSettings, queue_
 
 
 def test_requests_at_once_become_one_batch(settings: ModelSettings) -> None:
-    """batch_size is the most that a handler gets in one call."""
+    """A handler gets at most batch_size requests in one call."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[int]:
         await pool.start()
@@ -502,7 +502,7 @@ def test_requests_at_once_become_one_batch(settings: ModelSettings) -> None:
 
 
 def test_a_batch_without_a_process_is_refused_whole(settings: ModelSettings) -> None:
-    """Each of its requests gets the 400."""
+    """Each request of a batch gets 400 if the process has stopped."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()
@@ -526,7 +526,7 @@ def test_without_workers_the_first_request_starts_one_and_is_refused(settings: M
 
 
 def test_requests_that_come_together_start_one_worker(settings: ModelSettings) -> None:
-    """Those that find none wait for the one start and are refused; only a busy queue starts a second."""
+    """Requests that find no worker wait for one start and are rejected; only a long queue starts a second worker."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -538,7 +538,7 @@ def test_requests_that_come_together_start_one_worker(settings: ModelSettings) -
 
 
 def test_a_worker_without_requests_ends_after_its_idle_time_and_keeps_its_place(settings: ModelSettings) -> None:
-    """Recorded (09, 10, min0): for a minute no other is started in the place of those that have ended."""
+    """An idle worker ends, and for a minute no other starts in its place (recorded: 09, 10)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -551,7 +551,7 @@ def test_a_worker_without_requests_ends_after_its_idle_time_and_keeps_its_place(
 
 
 def test_closing_answers_the_call_at_work_and_no_other(settings: ModelSettings) -> None:
-    """Recorded (25): those that wait when a model is unloaded never hear of it."""
+    """Unloading a model answers the running call, and leaves queued ones unanswered (recorded: 25)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -564,7 +564,7 @@ def test_closing_answers_the_call_at_work_and_no_other(settings: ModelSettings) 
 
 
 def test_the_servers_end_leaves_no_call_waiting(settings: ModelSettings) -> None:
-    """A call that would never be answered is given up, so that the server can end."""
+    """A call that would never be answered is cancelled at the end of the server."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()
@@ -578,7 +578,7 @@ def test_the_servers_end_leaves_no_call_waiting(settings: ModelSettings) -> None
 
 @pytest.mark.parametrize("asynchronous_mode", [False, True])
 def test_the_servers_end_leaves_no_load_waiting(settings: ModelSettings, *, asynchronous_mode: bool) -> None:
-    """Not one that is under way, nor one that its worker's lock would keep for ever."""
+    """The server's end cancels all loads, even one whose worker is blocked."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> str:
         starter.broken_loads = 1 if asynchronous_mode else 0
@@ -596,7 +596,7 @@ def test_the_servers_end_leaves_no_load_waiting(settings: ModelSettings, *, asyn
 
 
 def test_a_caller_that_has_left_costs_no_call(settings: ModelSettings) -> None:
-    """DJL Serving skips what it has not begun, though it stays in the queue until a worker comes to it."""
+    """A queued request whose caller has left is skipped."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -619,7 +619,7 @@ def test_a_caller_that_has_left_costs_no_call(settings: ModelSettings) -> None:
 
 @pytest.mark.parametrize("unload", [True, False])
 def test_a_busy_synchronous_worker_leaves_a_process_behind(settings: ModelSettings, *, unload: bool) -> None:
-    """Tried on a real server: unloaded or scaled down in a call, which is a failure, its process is started again."""
+    """A synchronous worker that is unloaded in a call leaves a restarted process (tried on a real server)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
@@ -634,7 +634,7 @@ def test_a_busy_synchronous_worker_leaves_a_process_behind(settings: ModelSettin
 
 
 def test_a_worker_that_starts_while_its_model_is_unloaded_stays(settings: ModelSettings) -> None:
-    """Tried on a real server: DELETE is answered at once, the load too once it is through, and the process stays."""
+    """The process of a model that is deleted during its load stays (tried on a real server)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         starter.loading.clear()
@@ -649,7 +649,7 @@ def test_a_worker_that_starts_while_its_model_is_unloaded_stays(settings: ModelS
 
 
 def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
-    """PUT changes the bounds and the workers follow."""
+    """PUT of other bounds starts or ends workers."""
 
     async def scenario(pool: WorkerPool, _: FakeStarter) -> tuple[int, int]:
         await pool.start()
@@ -662,7 +662,7 @@ def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
 
 
 def test_a_dead_process_cannot_be_scaled_away(settings: ModelSettings) -> None:
-    """Recorded (24): to 2 adds one, to 1 ends that one, to 0 refuses otherwise, and back to 1 starts none at first."""
+    """Scaling up and down does not remove a dead process (recorded: 24)."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[tuple[list[str], list[bool]]]:
         await pool.start()
@@ -686,7 +686,7 @@ def test_a_dead_process_cannot_be_scaled_away(settings: ModelSettings) -> None:
 def test_a_fault_of_ours_ends_the_worker_and_its_call(
     settings: ModelSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Should serving a worker end by an exception, its caller is told, and the log says what it was."""
+    """An exception of the emulator in a worker is logged, and its caller gets an error."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
