@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from local_aws.engines.report import Server
 
-MIB = 1024 * 1024
 PAST_COMMIT = "cf2b027"
 """The last commit whose batching handler runs the model in the worker process itself."""
 SHARED, PROXIED, PAST, STOCK = "shared", "batched", f"batched of {PAST_COMMIT}", "stock"
@@ -138,17 +137,8 @@ class RunningFleet:
 
     def memory(self) -> dict[str, float]:
         """Return the memory of these processes in MiB: PSS, private pages, and on a GPU that of the card."""
-        sums = {"pss": 0.0, "private": 0.0}
-        pids = set()
-        for process in self.processes():
-            with contextlib.suppress(OSError):
-                pids.add(process.pid)
-                for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
-                    name, kib = line.split()[:2]
-                    if name == "Pss:":
-                        sums["pss"] += int(kib) / 1024
-                    if name in {"Private_Clean:", "Private_Dirty:"}:
-                        sums["private"] += int(kib) / 1024
+        pids = [process.pid for process in self.processes()]
+        sums = {"pss": sum(pss_mib(pid) for pid in pids), "private": sum(private_mib(pid) for pid in pids)}
         gpu = memory_by_process()
         return sums if gpu is None else {**sums, "gpu": float(sum(mib for pid, mib in gpu.items() if pid in pids))}
 
@@ -165,6 +155,23 @@ class RunningFleet:
         return found
 
 
+def pss_mib(process: int) -> float:
+    """Return a process's memory in MiB, in which pages of several processes count in part; 0 if it has ended."""
+    return _rollup_mib(process, {"Pss:"})
+
+
+def private_mib(process: int) -> float:
+    """Return a process's memory in MiB that no other process has; 0 if it has ended."""
+    return _rollup_mib(process, {"Private_Clean:", "Private_Dirty:"})
+
+
+def _rollup_mib(process: int, names: set[str]) -> float:
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+        return sum(int(line.split()[1]) / 1024 for line in lines if line.split()[0] in names)
+    return 0.0
+
+
 def processes_of(server: int, *, embedded: bool) -> list[psutil.Process]:
     """Return the workers and engine processes of a server.
 
@@ -178,7 +185,15 @@ def processes_of(server: int, *, embedded: bool) -> list[psutil.Process]:
     workers = [one for one in family if not (embedded and one.ppid() == server)] if embedded else family
     servers = {server, *(one.pid for one in family)}
     known = {one.pid for one in family}
-    return workers + [one for one, parent in engine_processes() if parent in servers and one.pid not in known]
+    workers += [one for one, parent in engine_processes() if parent in servers and one.pid not in known]
+    return [one for one in workers if _runs(one)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Return False for a process that has ended and whose parent has not collected its exit code yet."""
+    with contextlib.suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def engine_processes() -> Iterator[tuple[psutil.Process, int]]:
