@@ -1,11 +1,11 @@
 """Fault drills on the embedded container: no death, hang or lost device of an engine process may cost a call.
 
 `python benchmarks/drills.py` runs all drills with `handler: shared` and with `handler: batched`, in about five minutes
-on two quiet cores, and exits with 1 if one fails. Clients call up to six tiny models without a pause; meanwhile an engine
-process is killed, hangs, or loses its device. Every call must be answered with 200. The one exception is a text that
-kills any engine process that runs it: its call must fail alone, with 500, after at most two engine processes. A last
-drill loads, calls and unloads a model many times, and may leave neither process nor file nor memory behind. In every
-drill the server's `/ping` is sampled, and must answer 200 each time.
+on two quiet cores, and exits with 1 if one fails. Clients call up to six tiny models without a pause; meanwhile an
+engine process is killed, hangs, or loses its device. Every call must be answered with 200. The one exception is a text
+that kills any engine process that runs it: its call must fail alone, with 500, after at most two engine processes. A
+last drill loads, calls and unloads a model many times, and may leave neither process nor file nor memory behind. In
+every drill the server's `/ping` is sampled, and must answer 200 each time.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def _poisoned(self, sequences):
 Forward.launch = _poisoned
 """
 _POISONED_TEXT = " ".join(["movie"] * (POISON_TOKENS - 2))
+_IDLE = "_IDLE_S: Final = 30.0"
+_PASS_TIMEOUT_S = 2
 _PING_S, _LOOK_S = 0.1, 0.05
 _CALL_S = 120.0
 _EVENT_S = 120.0
@@ -82,15 +84,22 @@ class Result:
         return f"{'FAILED' if self.faults else 'passed'}  {text}" + "".join(f"\n        {one}" for one in self.faults)
 
 
-def write_models(root: Path, handler: str, names: list[str], pass_timeout_s: int = 2) -> dict[str, Path]:
-    """Write folders of tiny models with a handler that a text can kill; return them by the models' names."""
+def write_models(root: Path, handler: str, names: list[str], idle_s: float | None) -> dict[str, Path]:
+    """Write folders of tiny models with a handler that a text can kill; return them by the models' names.
+
+    An engine process without a model lives for `idle_s` seconds, with None as long as the handler has it.
+    """
     code = root / "code"
     shutil.copytree(HANDLER, code, ignore=shutil.ignore_patterns("__pycache__"))
     with (code / "cohost_forward.py").open("a") as file:
         file.write(_POISON)
+    if idle_s is not None:
+        link = code / "cohost_link.py"
+        changed = link.read_text(encoding="utf-8").replace(_IDLE, f"_IDLE_S: Final = {idle_s}")
+        link.write_text(changed, encoding="utf-8")
     shared = {"shared": "true"} if handler == "shared" else {}
     return {
-        name: write_model(root / "models" / name, TOKENIZER, "batched", code, pass_timeout_s=pass_timeout_s, **shared)
+        name: write_model(root / "models" / name, TOKENIZER, "batched", code, pass_timeout_s=_PASS_TIMEOUT_S, **shared)
         for name in names
     }
 
@@ -128,15 +137,12 @@ class Site:
         """Return `engine` of each model."""
         return {name: await self.engine(name) for name in self.names}
 
-    async def inject(self, fault: str) -> None:
-        """Inject a fault into every engine process of the models."""
-        seen = set()
-        for name in self.names:
-            process, _ = await self.engine(name)
-            if process not in seen:
-                seen.add(process)
-                body = {"model": name, "fault": fault}
-                (await self._client.put("/_cohost/worker-faults", json=body)).raise_for_status()
+    async def inject(self, fault: str, engines: dict[str, tuple[int, int]]) -> None:
+        """Inject a fault into each of the engine processes that `engines` returned."""
+        # One model for each process: the process that follows may be there before the next fault is injected.
+        for name in {process: name for name, (process, _) in engines.items()}.values():
+            body = {"model": name, "fault": fault}
+            (await self._client.put("/_cohost/worker-faults", json=body)).raise_for_status()
 
     @contextlib.asynccontextmanager
     async def under_load(self, result: Result, clients: int) -> AsyncIterator[None]:
@@ -175,10 +181,10 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site(root: Path, handler: str, models: int, log: Path) -> AsyncIterator[Site]:
+async def site(root: Path, handler: str, models: int, log: Path, idle_s: float | None = None) -> AsyncIterator[Site]:
     """Run a container with so many models; at the end of the block end all its processes."""
     names = [f"model-{number}" for number in range(models)]
-    folders = write_models(root, handler, [*names, _EXTRA])
+    folders = write_models(root, handler, [*names, _EXTRA], idle_s)
     for folder in ("store", "tmp"):
         (root / folder).mkdir()
     container = await Container.start(
@@ -237,7 +243,7 @@ async def drill_fault(running: Site, fault: str, options: argparse.Namespace) ->
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
             else:
-                await running.inject(fault)
+                await running.inject(fault, before)
             await replaced(running, before, result)
             await asyncio.sleep(options.seconds)
     return result
@@ -325,7 +331,7 @@ async def run_drills(handler: str, options: argparse.Namespace) -> list[Result]:
     results = []
     with tempfile.TemporaryDirectory(prefix="drills-") as folder:
         root = Path(folder)
-        async with site(root, handler, options.models, options.log) as running:
+        async with site(root, handler, options.models, options.log, options.idle_s) as running:
             for drill in options.drills:
                 if drill == "poison":
                     result = await drill_poison(running, options)
@@ -354,6 +360,7 @@ def command_line() -> argparse.ArgumentParser:
     add("--times", type=int, default=3, help="faults of a drill (default 3)")
     add("--seconds", type=float, default=1.0, help="load before and after a fault (default 1)")
     add("--load-rounds", type=int, default=50, help="loads and unloads of the drill `rounds` (default 50)")
+    add("--idle-s", type=float, help="life of an engine process without a model (default: that of the handler)")
     add("--log", type=Path, default=Path(".cohost/drills.log"), help="the container's log")
     add("--output", type=Path, default=Path(".cohost/drills.json"), help="all results as JSON")
     return parser

@@ -7,6 +7,7 @@ no wait is left out of the percentiles.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -106,18 +107,16 @@ async def register(server: Server, name: str, folder: Path) -> None:
     Raises:
         RuntimeError: the server answers another status than 200.
     """
-    client = Client(server)
-    status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
-    client.close()
+    with contextlib.closing(Client(server)) as client:
+        status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
     if status != OK:
         raise RuntimeError(f"{name}: {body.decode()}")
 
 
 async def counters(server: Server, model: str) -> dict[str, Any]:
     """Return the running totals that the batching handler counts for a model."""
-    client = Client(server)
-    status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
-    client.close()
+    with contextlib.closing(Client(server)) as client:
+        status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
     if status != OK:
         raise RuntimeError(f"{model}: {body.decode()}")
     sums: dict[str, Any] = json.loads(body)
@@ -150,18 +149,17 @@ async def load(
     end = started + (seconds if calls is None else MOST_SECONDS)
 
     async def run() -> None:
-        client = Client(server)
-        for number in numbers:
-            if time.perf_counter() >= end and (calls is not None or number >= LEAST_CALLS * clients):
-                break
-            body, name = bodies[number % len(bodies)], names[number % len(names)]
-            before = time.perf_counter()
-            status, answer = await client.post(f"/models/{name}/invoke", body)
-            sample.latencies.append(time.perf_counter() - before)
-            if status != OK:
-                raise RuntimeError(f"{name}: {status} {answer.decode()}")
-            sample.items += items
-        client.close()
+        with contextlib.closing(Client(server)) as client:
+            for number in numbers:
+                if time.perf_counter() >= end and (calls is not None or number >= LEAST_CALLS * clients):
+                    break
+                body, name = bodies[number % len(bodies)], names[number % len(names)]
+                before = time.perf_counter()
+                status, answer = await client.post(f"/models/{name}/invoke", body)
+                sample.latencies.append(time.perf_counter() - before)
+                if status != OK:
+                    raise RuntimeError(f"{name}: {status} {answer.decode()}")
+                sample.items += items
 
     await asyncio.gather(*(run() for _ in range(clients)))
     sample.seconds = time.perf_counter() - started

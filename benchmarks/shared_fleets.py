@@ -179,10 +179,11 @@ def processes_of(server: int, *, embedded: bool) -> list[psutil.Process]:
     """
     try:
         family = psutil.Process(server).children(recursive=True)
+        # The embedded server's own child is the process that workers are forked from.
+        forker = {one.pid for one in psutil.Process(server).children()} if embedded else set()
     except psutil.Error:
         return []
-    # The embedded server's own child is the process that workers are forked from.
-    workers = [one for one in family if not (embedded and one.ppid() == server)] if embedded else family
+    workers = [one for one in family if one.pid not in forker]
     servers = {server, *(one.pid for one in family)}
     known = {one.pid for one in family}
     workers += [one for one, parent in engine_processes() if parent in servers and one.pid not in known]
