@@ -15,10 +15,13 @@ batches, queue_s, forward_s} with the outputs as body (fp32), refused {id, statu
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
+import os
 import socket
 import struct
+import sys
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +33,8 @@ from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from .cohost_tasks import Floats
 
@@ -127,17 +131,34 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
     return _head(_exactly(connection, head)), _exactly(connection, body)
 
 
-def check_peer(connection: socket.socket, user: int) -> int:
-    """Return the id of the process at the other end of a Unix socket.
+def check_peer(connection: socket.socket, user: int) -> None:
+    """Check the process at the other end of a Unix socket; a system other than Linux relies on the folder's mode.
 
     Raises:
         FrameError: the process belongs to another user than `user`.
     """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, owner, _ = _CREDENTIALS.unpack(found)
     if owner != user:
         raise FrameError(f"process {process} of user {owner} is at the other end, not one of user {user}")
-    return int(process)
+
+
+@contextlib.contextmanager
+def short_address(path: Path) -> Iterator[str]:
+    """Yield an address of a Unix socket's path that is valid inside the block.
+
+    An address has 107 characters at most, and the path of the temporary folder may be longer.
+    """
+    if sys.platform != "linux":
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def _lengths(data: bytes) -> tuple[int, int]:

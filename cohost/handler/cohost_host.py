@@ -39,7 +39,7 @@ if __name__ == "__main__":
     __package__ = _PACKAGE
 
 from .cohost_errors import HandlerError, one_line
-from .cohost_frames import FrameError, Level, Rank, check_peer, pack, packed_outcome, read, sequences_of
+from .cohost_frames import FrameError, Level, Rank, check_peer, pack, packed_outcome, read, sequences_of, short_address
 from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_request import Cut
 from .cohost_restart import started_at
@@ -384,12 +384,8 @@ def _listening(settings: Settings) -> socket.socket:
     """Return a socket that listens at the path that proxies know."""
     settings.socket.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # A path of a socket has 107 characters at most, and the temporary folder's may be longer.
-    folder = os.open(settings.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        listening.bind(f"/proc/self/fd/{folder}/{settings.socket.name}")
-    finally:
-        os.close(folder)
+    with short_address(settings.socket) as address:
+        listening.bind(address)
     listening.listen(128)
     return listening
 

@@ -96,7 +96,13 @@ class Home:
         return nullcontext() if self.scheduler is None else self.scheduler.alone(Watched(limit_s))
 
     def settle(self) -> None:
-        """Take the memory of the device in use, after a load, as the amount that this process keeps."""
+        """Take the memory of the device in use, after a load, as the amount that this process keeps.
+
+        With several models the memory of the warm-up's largest pass is given back: the server checks that so much is
+        free before it loads the next model.
+        """
+        if self._shared:
+            free_device_memory()
         if self._memory is not None:
             self._memory.settle()
 

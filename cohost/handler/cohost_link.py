@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import os
 import socket
 import stat
@@ -49,6 +50,7 @@ from .cohost_frames import (
     packed_sequences,
     read,
     receive,
+    short_address,
 )
 from .cohost_host import Journal, Settings
 from .cohost_restart import started_at
@@ -219,16 +221,13 @@ def _own_folder() -> Path:
 
 def _connected(settings: Settings) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    folder = os.open(settings.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # A path of a socket has 107 characters at most, and the temporary folder's may be longer.
-        connection.connect(f"/proc/self/fd/{folder}/{settings.socket.name}")
+        with short_address(settings.socket) as address:
+            connection.connect(address)
         check_peer(connection, os.geteuid())
     except BaseException:
         connection.close()
         raise
-    finally:
-        os.close(folder)
     return connection
 
 
@@ -296,7 +295,7 @@ class Link:
         self._calls: dict[int, _Call] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._failure: str | None = None
-        self._load_s = 0.0
+        self._load_s = math.inf
         self._lost_at = 0.0
         self._hurried = False
         self._keeping: asyncio.Task[None] | None = None
@@ -410,7 +409,7 @@ class Link:
             self.starts += 1
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, FrameError):
                 await self._serve(connection)
-            self._writer, self._lost_at = None, time.monotonic()
+            self._writer, self._socket, self._lost_at = None, None, time.monotonic()
             logger.warning("the engine process has ended, with %d calls unanswered", len(self._calls))
             self._blame(head["client"], Journal.read(head["journal"]))
             await self._reopen()
@@ -483,6 +482,8 @@ class Link:
             started = time.monotonic()
             try:
                 connection = self._socket = self._place.connect()
+                if rank is Rank.AGAIN and self._calls:
+                    rank = Rank.AWAITED
                 connection.sendall(pack({"op": "load", "properties": self._properties, "rank": rank}))
                 head, body = receive(connection)
             except (ConnectionError, FrameError) as error:
@@ -494,6 +495,7 @@ class Link:
             if head["op"] != "loaded":
                 connection.close()
                 raise _KINDS.get(head["kind"], RuntimeError)(one_line(head["text"]))
-            self._load_s = time.monotonic() - started
+            # The first load may have waited for those of other models.
+            self._load_s = min(self._load_s, time.monotonic() - started)
             return (connection, head), body.decode()
         raise AssertionError

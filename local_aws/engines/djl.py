@@ -36,7 +36,7 @@ _PROGRAMS = ("djl-serving", "serving")
 # djl_python/huggingface.py with their imports (0.36.0), and those of this project's handler.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     _STOCK: ("numpy", "torch", "transformers", "peft", "pydantic", "PIL", "requests", "typing_extensions"),
-    **dict.fromkeys(ENGINE_HANDLERS, ("numpy", "torch", "transformers")),
+    **dict.fromkeys(ENGINE_HANDLERS, ("numpy", "tokenizers", "torch", "transformers")),
 }
 # A program that prints the modules among its arguments that cannot be imported, each with the reason.
 TRY_IMPORTS: Final = """

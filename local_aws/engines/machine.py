@@ -68,6 +68,7 @@ _MIB = 1024 * 1024
 _KIB_PER_MIB = 1024
 _MODEL_DIR = "--model-dir"
 _WORKER = re.compile(r'cohost_worker_resident_bytes\{Model="(?P<model>[^"]*)",pid="(?P<pid>\d+)"\}')
+_ENGINE = "cohost_host.py"
 _ZYGOTE = "local_aws.lmi.workers.zygote"
 _COLUMNS = 3
 
@@ -144,6 +145,8 @@ def _role(arguments: Sequence[str]) -> str:
     if _MODEL_DIR in arguments[:-1]:
         folder = Path(arguments[arguments.index(_MODEL_DIR) + 1])
         return f"worker of {folder.parent.name if folder.name == 'model' else folder.name}"
+    if any(Path(argument).name == _ENGINE for argument in arguments[1:2]):
+        return "engine process"
     if _ZYGOTE in arguments:
         return "parent of workers"
     program = Path(arguments[0]).name if arguments else "?"

@@ -20,6 +20,11 @@ _STANDARD = (0, 1, 2)
 _LIMIT = 1 << 20
 
 
+def program_address(zygote: int) -> str:
+    """Return the abstract name of the socket at which a zygote, a process id, takes orders to run programs."""
+    return f"cohost-lmi-zygote-{zygote}"
+
+
 def main() -> None:
     """Have the fork made, and wait for its end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as zygote:

@@ -28,7 +28,6 @@ from local_aws.lmi.stock.handler import StockHandler
 from local_aws.lmi.workers import engine_start
 from local_aws.lmi.workers.connection import Frame, FrameReader, receive
 from local_aws.lmi.workers.faults.sitecustomize import SIGNALS, break_forward_passes
-from local_aws.lmi.workers.zygote import program_address
 
 if TYPE_CHECKING:
     import socket
@@ -152,9 +151,12 @@ def run(connection: socket.socket) -> int:
 
 
 def _fork_further_processes() -> None:
-    """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing."""
-    if "torch" in sys.modules:
-        os.environ[engine_start.ADDRESS] = program_address(os.getppid())
+    """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing.
+
+    Only Linux has the sockets without a file that this needs.
+    """
+    if "torch" in sys.modules and sys.platform == "linux":
+        os.environ[engine_start.ADDRESS] = engine_start.program_address(os.getppid())
         os.environ[_INTERPRETER] = sys.executable
         sys.executable = str(Path(engine_start.__file__).with_name("engine_python"))
 

@@ -29,6 +29,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
+from local_aws.lmi.workers.engine_start import program_address
 from local_aws.lmi.workers.faults.sitecustomize import take_faults
 
 if TYPE_CHECKING:
@@ -64,11 +65,6 @@ def die_with_parent() -> None:
             os._exit(1)
 
 
-def program_address(zygote: int) -> str:
-    """Return the abstract name of the socket at which a zygote, a process id, takes orders to run programs."""
-    return f"cohost-lmi-zygote-{zygote}"
-
-
 def _user_of(connection: socket.socket) -> int:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[1])
@@ -101,9 +97,11 @@ class _Zygote:
         self._wakeup_end = wakeup_end
         self._selector = selectors.DefaultSelector()
         self._programs: dict[int, socket.socket] = {}
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listening.bind("\0" + program_address(os.getpid()))
-        self._listening.listen()
+        self._listening, self._other_end = socket.socketpair()
+        if sys.platform == "linux":
+            self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._listening.bind("\0" + program_address(os.getpid()))
+            self._listening.listen()
         signal.set_wakeup_fd(wakeup_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
@@ -153,9 +151,7 @@ class _Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             die_with_parent()
-            self._selector.close()
-            for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
-                end.close()
+            self._leave_to_parent()
             from local_aws.lmi.workers.handler_runner import run  # only a worker needs this module
 
             code = run(socket.socket(fileno=descriptor))
@@ -191,9 +187,7 @@ class _Zygote:
                 signal.signal(number, signal.SIG_DFL)
             die_with_parent()
             os.setsid()
-            self._selector.close()
-            for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
-                end.close()
+            self._leave_to_parent()
             for descriptor, standard in zip(descriptors, _STANDARD, strict=True):
                 os.dup2(descriptor, standard)
             os.environ.clear()
@@ -209,6 +203,12 @@ class _Zygote:
             logger.exception("a program died")
         finally:
             os._exit(code)
+
+    def _leave_to_parent(self) -> None:
+        """Close the zygote's own files in a fork."""
+        self._selector.close()
+        for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
+            end.close()
 
     def _leave(self, pid: int) -> None:
         """Kill the fork of a program whose starter has ended."""

@@ -76,13 +76,24 @@ def test_processes_of_a_container(programs: Programs) -> None:
 def test_processes_of_this_machine() -> None:
     """The processes of a server are the process and its children, without ended ones."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        found = {process.pid: process for process in processes_below(os.getpid(), {child.pid: "minilm"}, None)}
+        found = {process.pid: process for process in processes_below(os.getpid(), {child.pid: "minilm"}, None, {})}
         assert found[child.pid].role == "worker of minilm"
         assert found[os.getpid()].resident_mb > 10
         assert found[os.getpid()].gpu_mb is None
         assert child.stdin is not None
         child.stdin.close()
-    assert processes_below(child.pid, {}, None) == []
+    assert processes_below(child.pid, {}, None, {}) == []
+
+
+def test_an_engine_process_is_reported_although_its_parent_has_ended() -> None:
+    """An engine process that is no descendant of the server is listed too, with the models that it has."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as server:
+        engines = {os.getpid(): "engine of minilm, xlmr", server.pid + 4_000_000: "engine of one that has ended"}
+        found = {process.pid: process.role for process in processes_below(server.pid, {}, None, engines)}
+        assert server.stdin is not None
+        server.stdin.close()
+    assert found[os.getpid()] == "engine of minilm, xlmr"
+    assert set(found) == {server.pid, os.getpid()}
 
 
 class FakeServer(HTTPServer):
