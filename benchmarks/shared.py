@@ -181,7 +181,8 @@ async def run(options: argparse.Namespace) -> Results:
                 if name in fleets:
                     tell(f"{name} within {options.limit_mib} MiB")
                     results.limit[name] = await measure_limited(fleets[name], root, options)
-        await measure_turns(list(fleets.values()), root, options, results)
+        if options.rounds:
+            await measure_turns(list(fleets.values()), root, options, results)
     return results
 
 
@@ -237,7 +238,7 @@ def command_line() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--rounds", type=int, default=5, help="turns of each fleet at each case (default 5)")
+    add("--rounds", type=int, default=5, help="turns of each fleet at each case (default 5; 0: loads only)")
     add("--load-rounds", type=int, help="measurements of loads and memory (default: as many as rounds)")
     add("--models", type=numbers, default=[1, 6, 12], help="numbers of models (default 1,6,12)")
     add("--clients", type=numbers, default=[1, 16, 64], help="numbers of clients (default 1,16,64)")
