@@ -25,7 +25,7 @@ export CDK_DISABLE_CLI_TELEMETRY := 1
 # Without this variable `make docs` prints MkDocs' advertisement for a successor, and no other line.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup demo test test-failed test-fast check examples conformance fuzz audit synth lock format bench bench-local load compare bench-load bench-handler bench-onnx docs clean compat
+.PHONY: help setup demo test test-failed test-fast check examples conformance fuzz audit synth lock format bench bench-local load compare bench-load bench-handler bench-shared drills bench-onnx docs clean compat
 
 help: ## List the targets of make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,12 @@ compat: .uv-there ## Run the handler's tests on Python 3.11 and 3.12 with transf
 	    --with protobuf --with psutil --with pydantic --with pytest --with pytest-timeout --with pyyaml --with sentencepiece \
 	    python -m pytest --quiet -p no:cacheprovider tests/unit/handler || exit 1; \
 	done; done
+
+bench-shared: setup ## Time one engine process for many models against as many workers, and hold the goals, memory too
+	python benchmarks/shared.py
+
+drills: setup ## Kill, hang and unload engine processes under load: no call may fail, nothing may be left
+	python benchmarks/drills.py
 
 bench-onnx: setup ## Compare the time of int8 ONNX and torch fp32 for single texts, and check that their labels are equal
 	python benchmarks/cpu_onnx.py
