@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Within this lead the order is that of arrival. Measured with six models and 16 clients on two cores: 0.6 times the p99 of
-# exact shares, and 1.1 times the texts per second.
+# Within this lead the order is that of arrival. Measured with six models and 16 clients on two cores: 0.6 times the p99
+# of exact shares, and 1.1 times the texts per second.
 _LEAD_S = 0.2
 _NO_WORK = "the thread that runs the models failed"
 
