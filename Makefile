@@ -25,7 +25,7 @@ export CDK_DISABLE_CLI_TELEMETRY := 1
 # Without this variable `make docs` prints MkDocs' advertisement for a successor, and no other line.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup demo test test-failed test-fast check examples conformance fuzz audit synth lock format bench bench-local load compare bench-load bench-handler bench-onnx docs clean compat
+.PHONY: help setup demo test test-failed test-fast check examples conformance fuzz audit synth lock format bench bench-local load compare bench-load bench-handler bench-shared drills bench-onnx docs clean compat
 
 help: ## List the targets of make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,9 +55,10 @@ check: setup ## Lint, type-check, and find duplicate code, secrets and vulnerabl
 	python tools/duplicate_code.py
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
 
-# One process tests the catalogs and one the pages, which share an emulator; the two take about the same time.
-examples: setup ## Synthesise, lint and price every example catalog; run the commands of README and docs
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/infrastructure/test_examples.py tests/e2e/test_documents.py
+# One process for each file of its tests, two at a time; the longest begins first.
+examples: setup ## Deploy, call, change and remove every catalog; lint and price it; type in what README and docs say
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/e2e/test_examples_deployed.py tests/e2e/test_documents.py \
+	  tests/infrastructure/test_examples.py
 
 conformance: setup ## Replay the recordings of the real server, and print how many answers of the emulator are equal
 	python tests/integration/local_aws/lmi/conformance.py
@@ -111,6 +112,12 @@ compat: .uv-there ## Run the handler's tests on Python 3.11 and 3.12 with transf
 	    --with protobuf --with psutil --with pydantic --with pytest --with pytest-timeout --with pyyaml --with sentencepiece \
 	    python -m pytest --quiet -p no:cacheprovider tests/unit/handler || exit 1; \
 	done; done
+
+bench-shared: setup ## Time one engine process for many models against as many workers, and hold the goals, memory too
+	python benchmarks/shared.py
+
+drills: setup ## Kill, hang and unload engine processes under load: no call may fail, nothing may be left
+	python benchmarks/drills.py
 
 bench-onnx: setup ## Compare the time of int8 ONNX and torch fp32 for single texts, and check that their labels are equal
 	python benchmarks/cpu_onnx.py

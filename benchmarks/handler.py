@@ -23,7 +23,7 @@ from pathlib import Path
 import handler_simulated
 import torch
 from handler_goals import ALONE, CASES, CROWD_OF_32, STOCK, Case, verdicts
-from handler_load import Client, Sample, counters, load
+from handler_load import Sample, counters, load, register
 from handler_models import BERT, DEBERTA, LIMIT, STOCK_COPY, Shape, texts_of_mixed_lengths, write_model, write_weights
 
 from cohost.handler.cohost_device import half_types
@@ -43,15 +43,6 @@ def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
         json.dumps({"inputs": group if case.items > 1 else group[0], "parameters": parameters}).encode()
         for group in groups
     ]
-
-
-async def register(container: Container, name: str, folder: Path) -> None:
-    """Load the model of a folder into the server under a name."""
-    client = Client(container)
-    status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
-    client.close()
-    if status != 200:  # noqa: PLR2004 - OK
-        raise RuntimeError(f"{name}: {body.decode()}")
 
 
 async def measure(container: Container, name: str, case: Case, bodies: list[bytes], seconds: float) -> Sample:

@@ -1,4 +1,4 @@
-"""Closed-loop load on one model: each client sends its next request after the answer to the last.
+"""Closed-loop load on one model or several: each client sends its next request after the answer to the last.
 
 A load ends after a number of seconds or of calls. Calls in progress at its end are waited for and counted in full, so
 no wait is left out of the percentiles.
@@ -7,23 +7,35 @@ no wait is left out of the percentiles.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from local_aws.lmi.container import Container
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 PERCENT = 100
 OK = 200
 LEAST_CALLS = 3
 MOST_SECONDS = 60.0
 """The most seconds of a turn that has a number of calls, for a machine that is too busy for so many calls."""
+
+
+class Server(Protocol):
+    """The address of a model server, and the headers that it requires."""
+
+    @property
+    def url(self) -> str:
+        """Return the server's address."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers that every request needs."""
 
 
 @dataclass
@@ -63,9 +75,9 @@ class Sample:
 class Client:
     """An HTTP client with one persistent connection; a minimal one, since the server needs the machine's cores too."""
 
-    def __init__(self, container: Container) -> None:
-        self._host, self._port = urlsplit(container.url).hostname, urlsplit(container.url).port
-        self._headers = "".join(f"{name}: {value}\r\n" for name, value in container.headers.items())
+    def __init__(self, server: Server) -> None:
+        self._host, self._port = urlsplit(server.url).hostname, urlsplit(server.url).port
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in server.headers.items())
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes, headers: str = "") -> tuple[int, bytes]:
@@ -89,11 +101,22 @@ class Client:
             self._streams = None
 
 
-async def counters(container: Container, model: str) -> dict[str, Any]:
+async def register(server: Server, name: str, folder: Path) -> None:
+    """Load the model of a folder into the server under a name.
+
+    Raises:
+        RuntimeError: the server answers another status than 200.
+    """
+    with contextlib.closing(Client(server)) as client:
+        status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
+    if status != OK:
+        raise RuntimeError(f"{name}: {body.decode()}")
+
+
+async def counters(server: Server, model: str) -> dict[str, Any]:
     """Return the running totals that the batching handler counts for a model."""
-    client = Client(container)
-    status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
-    client.close()
+    with contextlib.closing(Client(server)) as client:
+        status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
     if status != OK:
         raise RuntimeError(f"{model}: {body.decode()}")
     sums: dict[str, Any] = json.loads(body)
@@ -101,8 +124,8 @@ async def counters(container: Container, model: str) -> dict[str, Any]:
 
 
 async def load(
-    container: Container,
-    model: str,
+    server: Server,
+    model: str | Sequence[str],
     bodies: Sequence[bytes],
     *,
     items: int,
@@ -112,29 +135,31 @@ async def load(
 ) -> Sample:
     """Send bodies of `items` texts each, repeatedly, from a number of clients: `calls` in all, or for `seconds`.
 
+    Of several models, each next request goes to the next one.
+
     However few the seconds, each client makes three calls on average, so that first and last passes are not all passes.
 
     Raises:
         RuntimeError: an answer has another status than 200.
     """
     sample = Sample()
+    names = [model] if isinstance(model, str) else model
     numbers: Iterator[int] = count() if calls is None else iter(range(calls))
     started = time.perf_counter()
     end = started + (seconds if calls is None else MOST_SECONDS)
 
     async def run() -> None:
-        client = Client(container)
-        for number in numbers:
-            if time.perf_counter() >= end and (calls is not None or number >= LEAST_CALLS * clients):
-                break
-            body = bodies[number % len(bodies)]
-            before = time.perf_counter()
-            status, answer = await client.post(f"/models/{model}/invoke", body)
-            sample.latencies.append(time.perf_counter() - before)
-            if status != OK:
-                raise RuntimeError(f"{model}: {status} {answer.decode()}")
-            sample.items += items
-        client.close()
+        with contextlib.closing(Client(server)) as client:
+            for number in numbers:
+                if time.perf_counter() >= end and (calls is not None or number >= LEAST_CALLS * clients):
+                    break
+                body, name = bodies[number % len(bodies)], names[number % len(names)]
+                before = time.perf_counter()
+                status, answer = await client.post(f"/models/{name}/invoke", body)
+                sample.latencies.append(time.perf_counter() - before)
+                if status != OK:
+                    raise RuntimeError(f"{name}: {status} {answer.decode()}")
+                sample.items += items
 
     await asyncio.gather(*(run() for _ in range(clients)))
     sample.seconds = time.perf_counter() - started

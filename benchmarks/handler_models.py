@@ -69,11 +69,14 @@ class Shape:
         return self.layers * (24 * tokens * self.hidden**2 + attention)
 
 
-def write_weights(folder: Path, shape: Shape) -> Path:
-    """Write a model with three labels and the same random weights each time, with a tokenizer of 2,000 words."""
+def write_weights(folder: Path, shape: Shape, vocabulary: int = 2000) -> Path:
+    """Write a model with three labels and the same random weights each time, with a tokenizer of 2,000 words.
+
+    A larger `vocabulary` adds rows of embeddings that no word of the tokenizer uses.
+    """
     torch.manual_seed(0)
     size: dict[str, Any] = {
-        "vocab_size": 2000,
+        "vocab_size": vocabulary,
         "hidden_size": shape.hidden,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.hidden // 32,
@@ -96,9 +99,12 @@ def write_weights(folder: Path, shape: Shape) -> Path:
     return folder
 
 
-def write_model(folder: Path, weights: Path, handler: str, **options: object) -> Path:
-    """Write a model's folder as its archive unpacks, with the stock handler, or with the batching handler's options."""
-    folder.mkdir()
+def write_model(folder: Path, weights: Path, handler: str, code: Path = HANDLER, **options: object) -> Path:
+    """Write a model's folder as its archive unpacks, with the stock handler, or with the batching handler's options.
+
+    `code` is the folder of the batching handler's modules.
+    """
+    folder.mkdir(parents=True)
     properties: dict[str, Any] = {
         "engine": "Python",
         "option.model_id": weights,
@@ -109,7 +115,7 @@ def write_model(folder: Path, weights: Path, handler: str, **options: object) ->
     }
     if handler == "batched":
         properties |= {"option.entryPoint": "model.py", "option.async_mode": "true", "option.log_interval_s": 5}
-        for file in HANDLER.glob("*.py"):
+        for file in code.glob("*.py"):
             if file.name != "__init__.py":
                 shutil.copy(file, folder)
     elif handler == STOCK_COPY:

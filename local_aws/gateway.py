@@ -153,7 +153,12 @@ class Gateway:
             async with self._memory.request() as body:
                 await self._pass_on(scope, receive, send, body)
         except NotSignedRight as verdict:
-            await refusal(verdict, scope)(scope, receive, send)
+            answer = refusal(verdict, scope)
+            if "expect" in Headers(scope=scope):
+                # The client does not send the body after this answer, so the server must not wait for the body in the
+                # bytes of the next request. S3 closes the connection too.
+                answer.headers["connection"] = "close"
+            await answer(scope, receive, send)
         except BusyError as busy:
             await refusal(NotSignedRight(BUSY, str(busy)), scope)(scope, receive, send)
         except CallerLeftError:

@@ -32,6 +32,7 @@ from local_aws.kit.access_keys import AccessKey
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 from local_aws.kit.errors import not_emulated
 from local_aws.large_objects import download, large_object
+from local_aws.rights.encryption import ObjectKey
 from local_aws.rights.judge import RolePolicies
 
 if TYPE_CHECKING:
@@ -140,6 +141,46 @@ def _in_force(managed: Any) -> Any:
 def _document(policy: object) -> Mapping[str, Any]:
     document = json.loads(unquote(policy)) if isinstance(policy, str) else policy
     return document if isinstance(document, dict) else {}
+
+
+def key_of_object(region: str, bucket: str, name: str) -> ObjectKey | None:
+    """Return the customer's KMS key of an object; None if S3 or AWS manages its key, or there is no such object."""
+    from moto.backends import get_backend  # moto loads late
+
+    s3: Any = get_backend("s3")[ACCOUNT_ID][PARTITION]
+    holder = s3.buckets.get(bucket)
+    found: Any = None if holder is None else holder.keys.get(name)
+    if not str(getattr(found, "encryption", None) or "").startswith("aws:kms"):  # a deleted object has only a marker
+        return None
+    return _customer_key(region, found.kms_key_id, by_bucket=_is_true(found.bucket_key_enabled))
+
+
+def key_of_bucket(region: str, bucket: str, stated: str) -> ObjectKey | None:
+    """Return the customer's KMS key of new objects: the key that the request states, or the bucket's default."""
+    from moto.backends import get_backend  # moto loads late
+
+    s3: Any = get_backend("s3")[ACCOUNT_ID][PARTITION]
+    holder = s3.buckets.get(bucket)
+    rule = (holder.encryption or {}).get("Rule", {}) if holder is not None else {}
+    by_default = rule.get("ApplyServerSideEncryptionByDefault", {})
+    key_id = stated or by_default.get("KMSMasterKeyID")
+    return _customer_key(region, key_id, by_bucket=_is_true(rule.get("BucketKeyEnabled")))
+
+
+def _is_true(setting: object) -> bool:
+    return str(setting).lower() == "true"  # moto keeps what the request had, a boolean or a text
+
+
+def _customer_key(region: str, key_id: str | None, *, by_bucket: bool) -> ObjectKey | None:
+    """Return a key by its id, alias or ARN; None for a key that AWS manages."""
+    from moto.backends import get_backend  # moto loads late
+
+    if not key_id or "alias/aws/" in key_id:
+        return None
+    if ":key/" not in key_id:
+        kms: Any = get_backend("kms")[ACCOUNT_ID][region]
+        key_id = f"arn:{PARTITION}:kms:{region}:{ACCOUNT_ID}:key/{kms.any_id_to_key_id(key_id)}"
+    return ObjectKey(arn=key_id, by_bucket=by_bucket)
 
 
 def knows(service: str, region: str) -> bool:

@@ -35,7 +35,16 @@ from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
 from local_aws.lambda_functions.routes import LambdaFunctions
-from local_aws.moto_services import MotoServices, issued_key, moto_app, role_policies, warm_up
+from local_aws.moto_services import (
+    MotoServices,
+    issued_key,
+    key_of_bucket,
+    key_of_object,
+    moto_app,
+    role_policies,
+    warm_up,
+)
+from local_aws.rights.encryption import Encryption
 from local_aws.rights.judge import Dependent, Judge
 from local_aws.rights.requests import Call, judged
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
@@ -60,6 +69,7 @@ STATE_FILE: Final = "server.json"
 GRACE_SECONDS: Final = 3
 # Each waiting call (an invocation, a delayed answer) takes a thread; services call each other, so many are needed.
 THREADS: Final = 200
+ENCRYPTION: Final = Encryption(of_object=key_of_object, of_bucket=key_of_bucket)
 HEAD_LIMIT: Final = 65536  # bytes of a request's head; uvicorn's own default is 16 KiB
 # The bodies of all requests at once: two of the longest of S3. moto holds up to three copies of the one it works on.
 BODIES_BYTES: Final = 256 * MIB
@@ -123,6 +133,10 @@ class LocalAws:
         await self.auto_scaling.act_on_alarms(triggers)
 
     def _dependent_rights(self, call: Call) -> list[Dependent]:
+        """Return the rights that a call needs because of a scalable target, or of an object's KMS key."""
+        return [*self._rights_of_scaling(call), *(Dependent(request=one) for one in ENCRYPTION.rights(call))]
+
+    def _rights_of_scaling(self, call: Call) -> list[Dependent]:
         """Return the rights that DeleteEndpoint needs in addition for an endpoint with a scalable target.
 
         Source of the error text: awslabs/stable-diffusion-aws-extension#161; of the right: SageMaker developer guide,
@@ -154,6 +168,7 @@ class LocalAws:
             "monitoring": self.cloudwatch.asgi,
             "sagemaker": self.sagemaker.asgi,
             "scheduler": self.scheduler.asgi,
+            "servicequotas": self.sagemaker.asgi,
         }
         pages: dict[str, ASGIApp] = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
         pages[CLOCK_PATH] = Router([Route(CLOCK_PATH, self._clock.answer, methods=["GET", "PUT"])])

@@ -24,6 +24,7 @@ LEAST_NODES: Final = 24
 
 Pair = tuple[str, str]
 EXCEPTIONS: Final[Mapping[Pair, str]] = {
+    ("benchmarks/drills.py:command_line", "benchmarks/shared.py:command_line"): "lists of options",
     (
         "cohost/handler/cohost_frames.py:_head",
         "local_aws/lmi/server/management.py:json_object",

@@ -1,4 +1,4 @@
-"""Checks before a deploy: price, credentials, bootstrap, instance type, quota, image, endpoint, models."""
+"""Checks before a deploy: price, credentials, bootstrap, instance type, quota, image, endpoint, logs, key, models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from cohost.archives.weights import Revision
 from cohost.catalog.serving import image_of, instance_bounds
 from cohost.deploy.cleanup.leftovers import UNKNOWN_TYPE, instances_of
 from cohost.deploy.expiry import OUTPUT
+from cohost.endpoint.load_failures import COMPONENT_LOGS, ENDPOINT_LOGS
 from cohost.endpoint.stack_outputs import outputs_of
 from cohost.errors import HubAccessError, WeightsError
 from cohost.forecast.plan.model_files import HubFiles
 from cohost.forecast.pricing.price_list import bill_for, money
-from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, component_name
 from cohost.weights.store import WeightsStore, find_bucket
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Outcome = Literal["pass", "fail", "unknown"]
 
+_S3: Final = "s3://"
 _NO_CREDENTIALS = (NoCredentialsError, CredentialRetrievalError)
 _BAD_CREDENTIALS = frozenset(
     {
@@ -250,6 +252,81 @@ def _is_scaled(session: boto3.Session, region: str, name: str, variant: dict[str
     return bool(found["ScalableTargets"])
 
 
+LOGS: Final = "log groups"
+
+
+def check_log_groups(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
+    """Check that no log group with a name of the stack's is left of an endpoint that is gone.
+
+    The names are fixed, and CloudFormation does not create a log group that exists already.
+    """
+    name = catalog.endpoint.name
+    if _variant_of(session, region, name) is not None or _stack_that_had(session, region, name) is not None:
+        return passed(LOGS, f"those of {name!r} belong to its endpoint or its stack")
+    wanted = [f"{ENDPOINT_LOGS}{name}"]
+    if catalog.endpoint.topology == SCALE_TO_ZERO:
+        wanted.append(f"{COMPONENT_LOGS}{component_name(name)}")
+    client = session.client("logs", region_name=region)
+    left = [one for one in wanted if _has_log_group(client, one)]
+    if not left:
+        return passed(LOGS, f"none is left of an earlier {name!r}")
+    fix = "; ".join(f"aws logs delete-log-group --log-group-name {one}" for one in left)
+    return failed(
+        LOGS, f"{' and '.join(left)} of an earlier {name!r} would fail the deploy: already exists; fix: {fix}"
+    )
+
+
+def _has_log_group(logs: Any, name: str) -> bool:  # a boto3 client
+    groups = logs.describe_log_groups(logGroupNamePrefix=name)["logGroups"]
+    return any(group["logGroupName"] == name for group in groups)
+
+
+WEIGHTS_KEY: Final = "weights key"
+_NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
+
+
+def own_buckets(catalog: Catalog) -> list[str]:
+    """Return the names of the user's own buckets that models' weights are read from."""
+    named = {catalog.storage.weights_bucket} if any(entry.pushed for entry in catalog.models.values()) else set()
+    addresses = [entry.model_id for entry in catalog.models.values() if entry.model_id.startswith(_S3)]
+    return sorted({*(one for one in named if one), *(one.removeprefix(_S3).partition("/")[0] for one in addresses)})
+
+
+def check_weights_key(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
+    """Check that the containers will have the right to use the KMS keys that encrypt the weights.
+
+    A bucket's default key is the key of its objects, unless they were uploaded with another one.
+    """
+    storage, client = catalog.storage, session.client("s3", region_name=region)
+    allowed = {storage.weights_kms_key, storage.kms_key}
+    for bucket in own_buckets(catalog):
+        key = _default_key(session, region, client, bucket)
+        if key is not None and key not in allowed:
+            return failed(
+                WEIGHTS_KEY,
+                f"s3://{bucket} is encrypted with {key}, which the containers may not use: no model would load; "
+                f"fix: storage.weights_kms_key: {key}",
+            )
+    return passed(WEIGHTS_KEY, "the containers may use the keys of " + ", ".join(own_buckets(catalog)))
+
+
+def _default_key(session: boto3.Session, region: str, s3: Any, bucket: str) -> str | None:  # a boto3 client
+    """Return the ARN of a bucket's default KMS key; None if S3 or AWS manages the key."""
+    try:
+        answer = s3.get_bucket_encryption(Bucket=bucket)
+    except ClientError as error:
+        if error.response["Error"].get("Code") == _NO_ENCRYPTION:
+            return None
+        raise
+    rule = answer["ServerSideEncryptionConfiguration"]["Rules"][0].get("ApplyServerSideEncryptionByDefault", {})
+    key = rule.get("KMSMasterKeyID")
+    if key is None or "alias/aws/" in key:
+        return None
+    if ":key/" in key:
+        return str(key)
+    return str(session.client("kms", region_name=region).describe_key(KeyId=key)["KeyMetadata"]["Arn"])
+
+
 IMAGE: Final = "image"
 
 
@@ -331,7 +408,7 @@ def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
 def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: PriceList) -> Iterator[Finding]:
     """Yield the finding of each check as soon as it is known; the cheapest and most informative checks come first.
 
-    Without valid credentials, bootstrap, instance type, quota, image and endpoint are "unknown" and not checked.
+    Without valid credentials the checks of the account are "unknown" and not made.
 
     Raises:
         ImageError: the catalog's image name cannot be parsed, or the region has no known registry for the image.
@@ -360,4 +437,6 @@ def _of_the_account(session: boto3.Session, region: str, catalog: Catalog) -> di
         QUOTA: partial(check_quota, quotas, session, region, catalog),
         IMAGE: partial(check_image, session, region, catalog),
         ENDPOINT: partial(check_endpoint, session, region, catalog),
+        LOGS: partial(check_log_groups, session, region, catalog),
+        **({WEIGHTS_KEY: partial(check_weights_key, session, region, catalog)} if own_buckets(catalog) else {}),
     }

@@ -27,6 +27,14 @@ DEFAULT_REGION = "us-east-1"
 STACK_TAG = "lmi-cohost:stack"
 """The tag with the name of a resource's stack; CloudFormation does not write its own tags on endpoints."""
 
+_BUDGET_STACK_CHARACTERS = 75
+
+
+def budget_name(stack_name: str, region: str) -> str:
+    """Return the name of a stack's budget, at most 100 characters. AWS Budgets has one list for all regions."""
+    return f"{stack_name[:_BUDGET_STACK_CHARACTERS]}-{region}"
+
+
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
 KINDS_OUTPUT = "Kinds"

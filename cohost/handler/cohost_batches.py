@@ -38,10 +38,14 @@ Item = TypeVar("Item", bound=Sized)
 
 @dataclass(eq=False, slots=True)
 class Ticket(Generic[Item]):
-    """A request's place in the queue: its waiting sequences, and the time of its arrival (queue clock, seconds)."""
+    """A request's place in the queue: its waiting sequences, its arrival, and its last turn (queue clock, seconds).
+
+    The last turn is the arrival until a batch has some of the request's sequences.
+    """
 
     waiting: deque[Item] = field(default_factory=deque)
     since: float = 0.0
+    turn: float = 0.0
 
 
 class FairQueue(Generic[Item]):
@@ -69,7 +73,7 @@ class FairQueue(Generic[Item]):
                 f"{len(ordered)}; send it again later"
             )
         ticket.waiting = deque(ordered)
-        ticket.since = now
+        ticket.since = ticket.turn = now
         self._size += len(ordered)
         if ordered:
             self._tickets.append(ticket)
@@ -79,8 +83,18 @@ class FairQueue(Generic[Item]):
         """Return the arrival of the request at the front (queue clock, seconds); infinity for an empty queue."""
         return self._tickets[0].since if self._tickets else inf
 
+    @property
+    def turn(self) -> float:
+        """Return the last turn of the request at the front (queue clock, seconds); infinity for an empty queue."""
+        return self._tickets[0].turn if self._tickets else inf
+
     def take(
-        self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]], *, requests: int | None = None
+        self,
+        most: int,
+        choose: Callable[[Sequence[Item]], Iterable[int]],
+        *,
+        requests: int | None = None,
+        now: float = 0.0,
     ) -> list[tuple[Ticket[Item], Item]]:
         """Remove and return the next batch.
 
@@ -89,6 +103,7 @@ class FairQueue(Generic[Item]):
             choose: receives up to `most` candidates in the order of the queue, and returns the indices of the
                 candidates that run together; the index of the first candidate must be among them.
             requests: the number of requests to take the candidates from; None for as many as there are.
+            now: the turn of the requests in the batch that have more sequences (queue clock, seconds).
         """
         candidates = self._candidates(most, most if requests is None else min(most, requests))
         chosen = set(choose([item for _, item in candidates]))
@@ -99,7 +114,10 @@ class FairQueue(Generic[Item]):
                 ticket, item = candidates[index]
                 ticket.waiting.appendleft(item)
         self._size -= len(taken)
-        self._move_back({ticket for ticket, _ in taken}, most)
+        served = {ticket for ticket, _ in taken}
+        for ticket in served:
+            ticket.turn = now
+        self._move_back(served, most)
         return taken
 
     def drop(self, ticket: Ticket[Item]) -> int:

@@ -201,10 +201,13 @@ class Engine:
         return Level.BULK if len(self._queues[Level.BULK]) else None
 
     def waiting_since(self, level: Level) -> float:
-        """Return the arrival of the oldest request of a level (queue clock, seconds); 0 for halves of a failed pass."""
+        """Return the least recent turn of a level's requests (queue clock, seconds); 0 for halves of a failed pass.
+
+        So a request of many sequences, of which a batch has had some, waits behind requests that came meanwhile.
+        """
         if level is Level.ALONE and self._halves:
             return 0.0
-        return min(queue.since for queue in self._queues_at(level) if len(queue))
+        return min(queue.turn for queue in self._queues_at(level) if len(queue))
 
     def take(self, level: Level) -> _Pass | None:
         """Remove and return the next pass of a level; None if all its requests have expired."""
@@ -247,7 +250,12 @@ class Engine:
     def _members(self, queue: FairQueue[TokenSequence], *, alone: bool) -> list[Member]:
         limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)
         most = _CANDIDATES * limits.sequences
-        return queue.take(most, lambda candidates: self._choose(candidates, limits), requests=1 if alone else None)
+        return queue.take(
+            most,
+            lambda candidates: self._choose(candidates, limits),
+            requests=1 if alone else None,
+            now=time.monotonic(),
+        )
 
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
         """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded).

@@ -131,18 +131,19 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
     return _head(_exactly(connection, head)), _exactly(connection, body)
 
 
-def check_peer(connection: socket.socket, user: int) -> None:
-    """Check the process at the other end of a Unix socket; a system other than Linux relies on the folder's mode.
+def check_peer(connection: socket.socket, user: int) -> int:
+    """Return the id of the process at the other end of a Unix socket; 0 on a system that does not tell.
 
     Raises:
         FrameError: the process belongs to another user than `user`.
     """
     if not hasattr(socket, "SO_PEERCRED"):
-        return
+        return 0
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, owner, _ = _CREDENTIALS.unpack(found)
     if owner != user:
         raise FrameError(f"process {process} of user {owner} is at the other end, not one of user {user}")
+    return int(process)
 
 
 @contextlib.contextmanager

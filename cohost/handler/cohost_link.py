@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import hashlib
 import itertools
-import json
 import logging
 import math
 import os
 import socket
-import stat
-import subprocess
-import sys
-import tempfile
 import time
-from collections import Counter
 from dataclasses import astuple, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,16 +41,16 @@ from .cohost_frames import (
     packed_sequences,
     read,
     receive,
-    short_address,
 )
-from .cohost_host import Journal, Settings
+from .cohost_host import Journal
 from .cohost_memory import NoDeviceError
-from .cohost_restart import started_at
+from .cohost_place import Place
 from .cohost_tokenizer import Encoded
 from .cohost_watchdog import LOST_DEVICE_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from .cohost_frames import Outcome, TokenSequence
     from .cohost_options import Options
@@ -71,196 +62,20 @@ logger = logging.getLogger(__name__)
 PAUSES_S: Final = (0.2, 1.0, 5.0, 10.0, 20.0, 40.0)
 """Pauses after failed loads, in seconds; the last repeats. Another model may free its memory meanwhile."""
 
-_IDLE_S: Final = 30.0
-_START_S: Final = 60.0
-_LOCK_LOOK_S: Final = 0.02
 _MOST_WAITING: Final = 4096
 _MOST_DEATHS_IN_A_LOAD: Final = 3
 _MOST_HARD_FAILURES: Final = 3
+_MOST_ATTEMPTS: Final = 100
+_PAUSE_AFTER_END_S: Final = 0.05
 _MOST_DEATHS_OF_A_REQUEST: Final = 2
 _ERRORS: Final = {
     error.status: error for error in (BadInputError, TooLargeError, ModelError, BusyError, MemoryExhaustedError)
 }
 _KINDS: Final = {"value": ValueError, "memory": MemoryError, "lost": NoDeviceError}
-# Threads that wait for work give up their core, and the memory of a GPU grows in place; both are read when torch is
-# imported. Measured on two busy cores: with threads that spin, one text at a time ran at 9 items/s instead of 41.
-_ENVIRONMENT: Final = {"OMP_WAIT_POLICY": "PASSIVE", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-_OLDER_NAME: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 class EngineEndedError(Exception):
     """The engine process ended while the model was being loaded there."""
-
-
-class Place:
-    """The place of an engine process: a folder that only this user can open, and the names of the files in it.
-
-    Shared models of one server, device and handler version have one place; a worker of any other model has its own.
-    """
-
-    def __init__(self, folder: Path, options: Options, server: int) -> None:
-        self._code = folder
-        self._shared = options.shared
-        self._server = server
-        self._server_started = started_at(server)
-        device = "cpu" if options.device == "cpu" else str(options.device_id)
-        parts = [device, *(_digest(file) for file in sorted(folder.glob("cohost_*.py")))]
-        if not options.shared:
-            parts += [str(os.getpid()), str(started_at(os.getpid()))]
-        self._name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-        self._engines = options.engines_per_device if options.shared else 1
-        self._engine: int | None = 0 if self._engines == 1 else None
-        self._children: list[subprocess.Popen[bytes]] = []
-
-    def connect(self) -> socket.socket:
-        """Return a connection to the engine process, which is started if none listens.
-
-        Raises:
-            OSError: the engine process cannot be started, or does not listen within a minute.
-        """
-        if self._engine is None:
-            self._engine = self._chosen_engine()
-        settings = self._settings()
-        with contextlib.suppress(OSError):
-            return _connected(settings)
-        # Nobody else starts the engine process of a model that is not shared.
-        lock = _locked(Path(settings.folder, f"{settings.name}.lock")) if self._shared else contextlib.nullcontext()
-        with lock:
-            with contextlib.suppress(OSError):
-                return _connected(settings)
-            _sweep(Path(settings.folder))
-            return self._started(settings)
-
-    def _chosen_engine(self) -> int:
-        """Return the number of the engine process with the fewest models; a file lists the choices of all proxies."""
-        choices = Path(_own_folder(), f"{self._server}-{self._server_started}-{self._name}.choices")
-        with _locked(choices.with_suffix(".lock")):
-            try:
-                listed = json.loads(choices.read_bytes())
-            except (OSError, ValueError):
-                listed = []
-            living = [
-                [process, started, number] for process, started, number in listed if started_at(process) == started
-            ]
-            taken = Counter(number for _, _, number in living)
-            chosen = min(range(self._engines), key=lambda number: taken[number])
-            living.append([os.getpid(), started_at(os.getpid()), chosen])
-            choices.write_text(json.dumps(living), encoding="ascii")
-        return chosen
-
-    def reap(self) -> None:
-        """Collect the exit codes of the engine processes that this process has started, and log them."""
-        for child in list(self._children):
-            if child.poll() is not None:
-                self._children.remove(child)
-                logger.warning("engine process %d ended with code %d", child.pid, child.returncode)
-
-    def _settings(self) -> Settings:
-        return Settings(
-            folder=str(_own_folder()),
-            name=f"{self._server}-{self._server_started}-{self._name}-{self._engine}",
-            server=self._server,
-            server_started=self._server_started,
-            shared=self._shared,
-            idle_s=_IDLE_S,
-        )
-
-    def _started(self, settings: Settings) -> socket.socket:
-        command = [
-            sys.executable,
-            str(self._code / "cohost_host.py"),
-            json.dumps({name: getattr(settings, name) for name in Settings.__dataclass_fields__}),
-        ]
-        environment = {**_ENVIRONMENT, **os.environ}
-        if set(_OLDER_NAME) & os.environ.keys() == {_OLDER_NAME[1]}:
-            del environment[_OLDER_NAME[0]]
-        with _output(self._server) as output:
-            # A session of its own, so that no signal to the worker's process group reaches the engine process.
-            child = subprocess.Popen(  # noqa: S603 - this interpreter and a file of this folder
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
-            )
-        self._children.append(child)
-        limit = time.monotonic() + _START_S
-        while time.monotonic() < limit and child.poll() is None:
-            with contextlib.suppress(OSError):
-                return _connected(settings)
-            time.sleep(_LOCK_LOOK_S)
-        raise OSError(f"engine process {child.pid} does not listen, exit code {child.poll()}; its log has the reason")
-
-
-@contextlib.contextmanager
-def _output(server: int) -> Iterator[int | None]:
-    """Yield the server's own output for the log of an engine process; None stands for that of this process.
-
-    The output of this process is read by the server only as long as this model is loaded. A file can be shared only if
-    every writer appends to it.
-    """
-    file = None
-    with contextlib.suppress(OSError):
-        path = f"/proc/{server}/fd/1"
-        mode = Path(path).stat().st_mode
-        flags = int(Path(f"/proc/{server}/fdinfo/1").read_text(encoding="ascii").split("flags:")[1].split()[0], 8)
-        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and flags & os.O_APPEND):
-            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    try:
-        yield file
-    finally:
-        if file is not None:
-            os.close(file)
-
-
-def _own_folder() -> Path:
-    """Return the folder of all sockets of this user, which no other user can open.
-
-    Raises:
-        OSError: the folder exists and belongs to another user, or others may open it.
-    """
-    folder = Path(tempfile.gettempdir(), f"cohost-{os.geteuid()}")
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise OSError(f"{folder}: is no folder that this user alone can open; remove it")
-    return folder
-
-
-def _connected(settings: Settings) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with short_address(settings.socket) as address:
-            connection.connect(address)
-        check_peer(connection, os.geteuid())
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    limit = time.monotonic() + _START_S
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > limit:
-                    raise OSError(f"{path}: another process has held it for {_START_S:g} s") from None
-                time.sleep(_LOCK_LOOK_S)
-        yield
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the files of servers that have ended."""
-    for path in folder.iterdir():
-        server, _, rest = path.name.partition("-")
-        if server.isdigit() and str(started_at(int(server))) != rest.partition("-")[0]:
-            path.unlink(missing_ok=True)
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 @dataclass(eq=False, slots=True)
@@ -307,6 +122,7 @@ class Link:
         self._load_s = math.inf
         self._lost_at = 0.0
         self._hurried = False
+        self._closed = False
         self._keeping: asyncio.Task[None] | None = None
         self.starts = 0
 
@@ -330,6 +146,7 @@ class Link:
 
     def close(self) -> None:
         """Close the connection, which unloads the model from the engine process."""
+        self._closed = True
         if self._keeping is not None:
             self._keeping.cancel()
         for one in (self._socket, self._first[0] if self._first else None):
@@ -470,17 +287,21 @@ class Link:
             try:
                 rank = Rank.AWAITED if self._hurried else Rank.AGAIN
                 self._first, _ = await asyncio.to_thread(self._opened, rank)
+            except EngineEndedError as error:
+                # It may have ended because of another model, so the calls wait for the next attempt until their limit.
+                logger.warning("the model cannot be loaded again at present: %s", error)
+                hard_failures += 1
             except Exception as error:  # noqa: BLE001 - any failure of a load is reported to callers
                 self._failure = (
                     f"the model cannot be loaded again ({reason_of(error)}); the next attempt begins within "
                     f"{pause_s:g} s"
                 )
                 logger.warning("%s", self._failure)
-                hard_failures = hard_failures + 1 if isinstance(error, NoDeviceError | EngineEndedError) else 0
+                hard_failures = hard_failures + 1 if isinstance(error, NoDeviceError) else 0
             else:
                 return
             for call in self._calls.values():
-                if not call.answer.done():
+                if self._failure is not None and not call.answer.done():
                     call.answer.set_exception(BusyError(self._failure))
             await asyncio.sleep(pause_s)
             self._failure = None
@@ -494,27 +315,30 @@ class Link:
             Exception: see `load`.
         """
         assert self._place is not None  # noqa: S101 - `load` has set it
-        for attempt in itertools.count(1):
+        ended: set[int] = set()
+        for attempt in range(_MOST_ATTEMPTS):
             self._place.reap()
             started = time.monotonic()
+            connection = self._socket = self._place.connect()
+            process = check_peer(connection, os.geteuid()) or attempt
             try:
-                connection = self._socket = self._place.connect()
                 if rank is Rank.AGAIN and self._calls:
                     rank = Rank.AWAITED
                 connection.sendall(pack({"op": "load", "properties": self._properties, "rank": rank}))
                 head, body = receive(connection)
             except (ConnectionError, FrameError) as error:
-                logger.warning("the engine process ended while it loaded the model: %s", error)
-                if self._socket is not None:
-                    self._socket.close()
-                if attempt == _MOST_DEATHS_IN_A_LOAD:
-                    problem = f"the engine process ended {attempt} times while it loaded the model"
-                    raise EngineEndedError(problem) from None
-                continue
-            if head["op"] != "loaded":
+                logger.warning("engine process %d ended while it loaded the model: %s", process, error)
                 connection.close()
-                raise _KINDS.get(head["kind"], RuntimeError)(one_line(head["text"]))
+                # A process that is ending may take connections for a moment, so processes count, not connections.
+                ended.add(process)
+                if len(ended) == _MOST_DEATHS_IN_A_LOAD:
+                    break
+                time.sleep(_PAUSE_AFTER_END_S)
+                continue
+            if head["op"] != "loaded" or self._closed:
+                connection.close()
+                raise _KINDS.get(head.get("kind", ""), RuntimeError)(one_line(head.get("text", "closed")))
             # The first load may have waited for those of other models.
             self._load_s = min(self._load_s, time.monotonic() - started)
             return (connection, head), body.decode()
-        raise AssertionError
+        raise EngineEndedError(f"the engine process ended {len(ended)} times while it loaded the model")

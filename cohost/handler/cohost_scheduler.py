@@ -1,12 +1,13 @@
 """The passes of an engine process: which model's batch runs next, and in which thread.
 
-All models of a process share its device. The next pass is that of the model that has had the least time of the device
-for its share among the models with work (start-time fair queueing, by predicted seconds), and among equals of the one
-that waits longest. So a request of a thousand sequences delays another model's text by one pass at most.
+All models of a process share its device. The next pass is that of the model whose requests wait longest, unless the
+model has had 0.2 s more of the device than its share (start-time fair queueing, by predicted seconds). A request of a
+thousand sequences waits anew after each pass, so the request delays another model's text by one pass at most.
 
 On a GPU one thread launches passes, on one stream, while a second thread reads the results of the last one. On a CPU
 a pass has ended when its launch returns; two models with work run side by side with half of the threads each, which is
-faster than one after the other with all threads (measured with six models: 1.1 times the texts per second).
+faster than one after the other with all threads (measured with six models: 1.1 times the texts per second). A pass that
+has all threads ends before another begins.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import contextlib
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Within this lead the order is that of arrival. Measured with six models and 16 clients on two cores: 0.6 times the p99
+# of exact shares, and 1.1 times the texts per second.
+_LEAD_S = 0.2
 _NO_WORK = "the thread that runs the models failed"
 
 
@@ -83,6 +87,7 @@ class _Turn:
 class Lanes:
     """The threads of a device: `count` of them launch passes, and `depth` passes may run at once.
 
+    A model may have `lead_s` seconds more of the device than its share before others go first.
     `prepare` is called in each thread at its start, and `use_threads` before each pass with the number of the CPU's
     threads for it, at most `threads`.
     """
@@ -90,16 +95,18 @@ class Lanes:
     count: int = 1
     depth: int = 1
     threads: int = 1
+    lead_s: float = _LEAD_S
     prepare: Callable[[], None] = lambda: None
     use_threads: Callable[[int], None] = lambda _: None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Running:
     turn: _Turn
     one: Passed
     level: Level
-    predicted_s: float = field(compare=False)
+    predicted_s: float
+    threads: int = 1
 
 
 class Scheduler:
@@ -221,12 +228,12 @@ class Scheduler:
                 if running is not None:
                     self._running.append(running)
                     self._journal([mark for each in self._running for mark in each.one.marks])
-                    threads = self._threads_for(running)
+                    running.threads = self._threads_for(running)
                     break
                 self.changed.wait()
             else:
                 return None
-        self._lanes.use_threads(threads)
+        self._lanes.use_threads(running.threads)
         return running
 
     def _threads_for(self, running: _Running) -> int:
@@ -242,7 +249,7 @@ class Scheduler:
         if self._reserved or (self._reservations and not self._owes_a_pass()):
             return None
         while (level := self._level(now)) is not None and len(self._running) < self._lanes.depth:
-            if self._running and Level.ALONE in (level, self._running[0].level):
+            if self._running and (Level.ALONE in (level, self._running[0].level) or self._has_all_threads()):
                 return None
             turn = self._first(level, now)
             if turn is None:
@@ -251,6 +258,10 @@ class Scheduler:
             if one is not None:
                 return self._begun(turn, one, level)
         return None
+
+    def _has_all_threads(self) -> bool:
+        """Return True if a pass beside the running one would compete with it for its threads, which slows down both."""
+        return self._running[0].threads > max(1, self._lanes.threads // self._lanes.count)
 
     def _begun(self, turn: _Turn, one: Passed, level: Level) -> _Running:
         self._after_reservation = False
@@ -270,7 +281,7 @@ class Scheduler:
         ready = [turn for turn in self._turns.values() if turn.model.level(now) == level and turn.running < most]
         return min(
             ready,
-            key=lambda turn: (max(turn.next, self._virtual), turn.model.waiting_since(level)),
+            key=lambda turn: (max(turn.next - self._lanes.lead_s, self._virtual), turn.model.waiting_since(level)),
             default=None,
         )
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import aws_cdk as cdk
 from aws_cdk import aws_budgets as budgets
 from constructs import Construct
+
+from cohost.endpoint.stack_outputs import budget_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,11 +34,14 @@ class SpendGuard(Construct):
         self, scope: Construct, construct_id: str, *, monthly_usd: float, email: str, tags: Mapping[str, str]
     ) -> None:
         super().__init__(scope, construct_id)
+        stack = cdk.Stack.of(self)
         filters = {"TagKeyValue": [f"user:{key}${value}" for key, value in tags.items()]} if tags else {}
         self._budget = budgets.CfnBudget(
             self,
             "Budget",
             budget=budgets.CfnBudget.BudgetDataProperty(
+                # CloudFormation's id of a budget is not its name, so that without this nobody could find the budget.
+                budget_name=budget_name(stack.stack_name, stack.region),
                 budget_type="COST",
                 time_unit="MONTHLY",
                 budget_limit=budgets.CfnBudget.SpendProperty(amount=monthly_usd, unit="USD"),

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.context import missing_attribute
-from local_aws.cloudformation.intrinsics import UNKNOWN, Reference, as_text, references
+from local_aws.cloudformation.templates.intrinsics import UNKNOWN, Reference, as_text, references
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from local_aws.cloudformation.context import Context
     from local_aws.cloudformation.resources.base import ResourceType
     from local_aws.cloudformation.state import Live, Stack, Target
-    from local_aws.cloudformation.template import ResourceDefinition
+    from local_aws.cloudformation.templates.template import ResourceDefinition
 
 
 MISSING: Final = object()
@@ -110,13 +110,13 @@ def _plan_resource(
         for detail in _details(stack, target, values, definition, resource_type, path, before, after)
     ]
     details += _attribute_details(resource.definition, definition)
-    if "Tags" in resource_type.known and live.tags != target.tags:
+    if resource_type.schema.taggable and live.tags != target.tags:
         details.append(_detail("Tags", None, "Static", "DirectModification", "Never"))
     # A resource that failed to update without a rollback differs from `live`; the next deploy sets it right.
     failed = resource.status == "UPDATE_FAILED"
-    if live.type == definition.type and not details and not failed:
+    if not details and not failed:
         return None
-    replacement = "True" if live.type != definition.type else _replacement(details)
+    replacement = _replacement(details)
     values.fates[definition.logical_id] = "in place" if replacement == "False" else "may replace"
     change = _head("Modify", definition, live) | {
         "Replacement": replacement,
@@ -152,7 +152,8 @@ def _details(
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of `Details` for one changed path of a resource's properties, one entry per cause."""
     name = path.split("/")[2]
-    recreation = "Always" if resource_type.requires_replacement(name) else "Never"
+    replaces = resource_type.schema.replaces(tuple(path.split("/")[2:]), before, after)
+    recreation = "Always" if replaces else "Never"
     old_definition = stack.resources[definition.logical_id].definition
     causes = 0
     for reference in sorted(references(definition.properties.get(name))):

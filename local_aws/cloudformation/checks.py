@@ -1,18 +1,22 @@
-"""Check templates before anything is created: types, properties, references, rules and capabilities."""
+"""Check templates before anything is created: sections, types, properties, references, rules and capabilities."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from local_aws.cloudformation.context import missing_attribute
 from local_aws.cloudformation.errors import CloudFormationError, ValidationError
-from local_aws.cloudformation.intrinsics import references
+from local_aws.cloudformation.templates.forms import check_functions
+from local_aws.cloudformation.templates.intrinsics import imported_names, references, used_conditions
+from local_aws.cloudformation.templates.schemas import value_at
+from local_aws.cloudformation.templates.sections import check_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from local_aws.cloudformation.intrinsics import Resolver
     from local_aws.cloudformation.resources import ResourceTypes
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.intrinsics import Resolver
+    from local_aws.cloudformation.templates.template import Template
 
 
 IAM_TYPES: Final = ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
@@ -24,12 +28,13 @@ PSEUDO_PARAMETERS: Final = frozenset(
 
 
 def check_template(template: Template, resource_types: ResourceTypes) -> None:
-    """Reject a template that the emulation cannot deploy, before any resource is created.
+    """Reject a template that AWS or the emulation cannot deploy, before any resource is created.
 
     Raises:
-        ValidationError: a resource type or a property is not known, a required property is missing, or a reference
-            names nothing in the template.
+        ValidationError: a section is malformed, a resource type or a property is not known, a required property is
+            missing or a read-only one is set, a function is malformed, or a reference names nothing in the template.
     """
+    check_sections(template)
     types = {definition.type for definition in template.resources.values()}
     unknown = sorted(name for name in types if resource_types.find(name) is None)
     if unknown:
@@ -39,30 +44,38 @@ def check_template(template: Template, resource_types: ResourceTypes) -> None:
         )
     for definition in template.resources.values():
         _check_properties(definition.logical_id, definition.type, definition.properties, resource_types)
+        check_functions(dict(definition.properties), "Resources")
+    for output in template.section("Outputs").values():
+        check_functions(output, "Outputs")
     _check_references(template)
+    _check_attributes(template, resource_types)
+    _check_imports(template)
 
 
 def _check_properties(
     logical_id: str, type_name: str, properties: Mapping[str, Any], resource_types: ResourceTypes
 ) -> None:
     resource_type = resource_types.get(type_name)
+    schema = resource_type.schema
+    prefix = f"Properties validation failed for resource {logical_id} of type {type_name}"
     unknown = resource_type.unknown_properties(properties)
+    if foreign := [name for name in unknown if schema.properties and name not in schema.properties]:
+        raise ValidationError(f"{prefix}: extraneous key [{', '.join(foreign)}] is not permitted")
+    if fixed := sorted(".".join(path) for path in schema.read_only if value_at(properties, path) not in (None, [])):
+        raise ValidationError(f"{prefix}: [{', '.join(fixed)}] is read-only and cannot be set")
     if unknown:
         raise ValidationError(
-            f"Properties validation failed for resource {logical_id} of type {type_name}: the local AWS does not "
-            f"support [{', '.join(unknown)}]; it takes {', '.join(sorted(resource_type.known))}."
+            f"{prefix}: the local AWS does not support [{', '.join(unknown)}]; it takes "
+            f"{', '.join(sorted(resource_type.known))}."
         )
     for place, name in resource_type.extraneous(properties):
         raise ValidationError(
             f"Properties validation failed for resource {logical_id} with message: {place}: extraneous key [{name}] is "
             "not permitted"
         )
-    missing = sorted(resource_type.required - set(properties))
+    missing = sorted((schema.required | resource_type.required) - set(properties))
     if missing:
-        raise ValidationError(
-            f"Properties validation failed for resource {logical_id} of type {type_name}: "
-            f"required key [{', '.join(missing)}] not found"
-        )
+        raise ValidationError(f"{prefix}: required key [{', '.join(missing)}] not found")
 
 
 def _check_references(template: Template) -> None:
@@ -72,11 +85,68 @@ def _check_references(template: Template) -> None:
         "Outputs": dict(template.section("Outputs")),
     }
     for block, content in blocks.items():
-        missing = sorted({reference.target for reference in references(content)} - names)
-        if missing:
+        _reject_unresolved({reference.target for reference in references(content)} - names, block)
+    missing = sorted({*used_conditions(blocks), *_stated_conditions(template)} - set(template.section("Conditions")))
+    if missing:
+        raise ValidationError(f"Template error: unresolved condition dependency {missing[0]} in Fn::If")
+
+
+def check_active_references(template: Template, active: Iterable[str], conditions: Mapping[str, bool]) -> None:
+    """Reject a reference from what is deployed to a resource that is not, because its condition does not hold.
+
+    Args:
+        template: the template.
+        active: the logical ids of the resources whose condition holds.
+        conditions: the values of all conditions, by which branches of `Fn::If` are left out.
+
+    Raises:
+        ValidationError: a resource or an output refers to a resource that is left out; DependsOn may.
+    """
+    present = set(active)
+    left_out = set(template.resources) - present
+    outputs = [one for one in template.section("Outputs").values() if conditions.get(one.get("Condition"), True)]
+    for block, parts in {
+        "Resources": [dict(template.resources[name].properties) for name in present],
+        "Outputs": outputs,
+    }.items():
+        _reject_unresolved({one.target for one in references(parts, conditions)} & left_out, block)
+
+
+def _reject_unresolved(names: set[str], block: str) -> None:
+    if names:
+        raise ValidationError(
+            f"Template format error: Unresolved resource dependencies [{', '.join(sorted(names))}] in the {block} "
+            "block of the template"
+        )
+
+
+def _stated_conditions(template: Template) -> list[str]:
+    outputs = template.section("Outputs").values()
+    return [str(one["Condition"]) for one in outputs if "Condition" in one]
+
+
+def _check_attributes(template: Template, resource_types: ResourceTypes) -> None:
+    """Reject a `Fn::GetAtt` for an attribute that the resource's type does not have."""
+    content = [
+        *(dict(definition.properties) for definition in template.resources.values()),
+        *template.section("Outputs").values(),
+    ]
+    for reference in sorted(references(content)):
+        definition = template.resources.get(reference.target)
+        if definition is None or not reference.attribute:
+            continue
+        attributes = resource_types.get(definition.type).schema.attributes
+        if attributes is not None and reference.attribute not in attributes:
+            raise missing_attribute(definition.type, reference.target, reference.attribute)
+
+
+def _check_imports(template: Template) -> None:
+    content = [dict(definition.properties) for definition in template.resources.values()]
+    for name in imported_names([*content, *template.section("Outputs").values()]):
+        if {one.target for one in references(name)} & set(template.resources):
             raise ValidationError(
-                f"Template format error: Unresolved resource dependencies [{', '.join(missing)}] in the {block} block "
-                "of the template"
+                "Template error: the attribute in Fn::ImportValue must not depend on any resources, imported values, "
+                "or Fn::GetAZs"
             )
 
 

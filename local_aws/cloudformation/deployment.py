@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from local_aws.cloudformation.resources.base import Initiated
     from local_aws.cloudformation.state import Journal, Stack, Target
-    from local_aws.cloudformation.template import ResourceDefinition
+    from local_aws.cloudformation.templates.template import ResourceDefinition
 
 
 REPLACING = "Requested update requires the creation of a new physical resource; hence creating one."
@@ -89,14 +89,19 @@ class ResourceWorker:
         resource = self._stack.resources[definition.logical_id]
         old = resource.live
         assert old is not None  # noqa: S101 - only what exists is updated
-        self._journal.updated.add(definition.logical_id)
+        resource_type = self._context.resource_types.get(definition.type)
         self._progress(resource, "UPDATE", properties, None)
+        try:
+            resource_type.check_fixed(old.properties, properties)
+        except ResourceFailure as error:
+            self._fail(resource, "UPDATE", error)
+        self._journal.updated.add(definition.logical_id)
         request = self._request(definition, properties, existing=old)
         if resource.attempted is not None:
             request = replace(request, old_properties=resource.attempted)
         resource.attempted = properties
         try:
-            outcome = self._context.resource_types.get(definition.type).update(request)
+            outcome = resource_type.update(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
             self._fail(resource, "UPDATE", error)
         if outcome.physical_id != old.physical_id:
@@ -170,7 +175,7 @@ class ResourceWorker:
             "aws:cloudformation:stack-id": stack.arn,
             "aws:cloudformation:logical-id": definition.logical_id,
         }
-        takes_system_tags = self._context.resource_types.get(type_name).takes_system_tags
+        schema = self._context.resource_types.get(type_name).schema
         request = Request(
             type=type_name,
             logical_id=definition.logical_id,
@@ -178,7 +183,7 @@ class ResourceWorker:
             stack_arn=stack.arn,
             region=stack.region,
             properties=properties,
-            tags={**self._tags, **(system if takes_system_tags else {})},
+            tags={**(self._tags if schema.taggable else {}), **(system if schema.system_tags else {})},
             clients=self._context.clients,
             cancelled=stack.cancelled,
         )
@@ -236,7 +241,7 @@ class Deployment:
             resource.definition = definition
 
     def _differs(self, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]) -> bool:
-        tagged = "Tags" in self._context.resource_types.get(definition.type).known
+        tagged = self._context.resource_types.get(definition.type).schema.taggable
         return properties != live.properties or (tagged and live.tags != self._target.tags)
 
 
@@ -244,11 +249,7 @@ def needs_replacement(
     context: Context, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]
 ) -> bool:
     """Return True if a change of the resource from `live` to `properties` needs a new physical resource."""
-    if definition.type != live.type:
-        return True
-    resource_type = context.resource_types.get(definition.type)
-    changed = {key for key in {*properties, *live.properties} if properties.get(key) != live.properties.get(key)}
-    return any(resource_type.requires_replacement(key) for key in changed)
+    return context.resource_types.get(definition.type).replaces(live.properties, properties)
 
 
 def clean_up_after_success(context: Context, stack: Stack, target: Target, journal: Journal) -> Failures:

@@ -11,12 +11,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from local_aws.cloudformation.errors import ValidationError
-from local_aws.cloudformation.intrinsics import references
+from local_aws.cloudformation.templates.intrinsics import references
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.template import Template
 
 
 Graph = dict[str, set[str]]

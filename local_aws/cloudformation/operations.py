@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.change_sets import PlannedValues, plan
-from local_aws.cloudformation.checks import check_capabilities, check_rules, check_template
+from local_aws.cloudformation.checks import check_active_references, check_capabilities, check_rules, check_template
 from local_aws.cloudformation.context import DeployedValues, outputs_of
 from local_aws.cloudformation.errors import (
     CloudFormationError,
@@ -17,7 +17,8 @@ from local_aws.cloudformation.errors import (
 )
 from local_aws.cloudformation.resources.base import change_set_arn, stack_arn
 from local_aws.cloudformation.state import REVIEW, ChangeSet, Stack, Target, now
-from local_aws.cloudformation.template import parse_template, resolve_parameters, template_body
+from local_aws.cloudformation.templates.parameters import resolve_parameters
+from local_aws.cloudformation.templates.template import parse_template, template_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,8 +82,26 @@ def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> T
     target = Target(template=template, parameters=parameters, tags=tags)
     resolver = context.resolver(stack, target, DeployedValues(stack))
     check_rules(template, resolver)
+    check_active_references(template, context.active(stack, target), resolver.conditions())
     context.graph(stack, target)
+    _check_types(stack, target)
     return target
+
+
+def _check_types(stack: Stack, target: Target) -> None:
+    """Reject a change of a resource's type, which CloudFormation takes under another logical id only."""
+    changed = [
+        name
+        for name, definition in target.template.resources.items()
+        if (resource := stack.resources.get(name)) is not None
+        and resource.live is not None
+        and resource.live.type != definition.type
+    ]
+    if changed:
+        raise ValidationError(
+            "Update of resource type is not permitted. The new template modifies resource type of the following "
+            f"resources: [{', '.join(changed)}]"
+        )
 
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,127}")

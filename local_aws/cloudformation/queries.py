@@ -9,7 +9,7 @@ from local_aws.cloudformation.checks import check_template, needed_capabilities
 from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.operations import find_stack, get_change_set, get_stack
 from local_aws.cloudformation.state import REVIEW
-from local_aws.cloudformation.template import Template, parse_template, template_body
+from local_aws.cloudformation.templates.template import Template, parse_template, template_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from local_aws.cloudformation.template import Parameter, ResourceDefinition, Template
+    from local_aws.cloudformation.templates.parameters import Parameter
+    from local_aws.cloudformation.templates.template import ResourceDefinition, Template
 
 
 STACK_TYPE: Final = "AWS::CloudFormation::Stack"

@@ -159,8 +159,8 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
         image=image,
         models=folder / "models",
         scratch=folder,
-        port=port or _free_port(),
-        upstream_port=_free_port(),
+        port=port or free_port(),
+        upstream_port=free_port(),
         token=new_token(),
         environment=catalog.endpoint.environment,
         handlers={entry.handler for entry in catalog.models.values()},
@@ -183,8 +183,32 @@ def running(
     check_port(setup.port)
     engine.check(setup)
     write_models(catalog, engine, setup)
-    log = setup.scratch / f"{engine.name}.log"
-    state_file = setup.scratch / STATE_FILE
+    instance_type = catalog.endpoint.instance_type
+    started = started_engine(engine, setup, instance_type=instance_type, start_timeout_s=start_timeout_s, warn=warn)
+    with started as server, contextlib.ExitStack() as stack:
+        state_file = setup.scratch / STATE_FILE
+        stack.callback(state_file.unlink, missing_ok=True)
+        write_private(state_file, json.dumps(asdict(server)))
+        loads = load_models(server, {name: engine.model_url(setup, name) for name in catalog.models})
+        loads = explained(loads, _log_of(engine, setup))
+        yield RunningEngine(server=server, loads=loads, report=report_on(server))
+
+
+@contextlib.contextmanager
+def started_engine(
+    engine: Engine,
+    setup: Setup,
+    *,
+    instance_type: str | None,
+    start_timeout_s: float,
+    warn: Callable[[str], None],
+) -> Iterator[Server]:
+    """Run an engine without models; at the end of the block end the engine and all its processes.
+
+    Raises:
+        EngineError: the server cannot be started, or does not answer within the time limit.
+    """
+    log = _log_of(engine, setup)
     with contextlib.ExitStack() as stack:
         stack.callback(engine.stop)
         start = engine.start(setup)
@@ -194,21 +218,21 @@ def running(
             stack.enter_context(guarded_proxy(setup.port, setup.token, start.upstream))
         process = _spawn(start, log)
         stack.callback(_end, process)
-        stack.callback(state_file.unlink, missing_ok=True)
         server = Server(
             name=engine.name,
             url=f"http://127.0.0.1:{setup.port}",
             pid=process.pid,
             token=setup.token,
             container=engine.container,
-            instance_type=catalog.endpoint.instance_type,
+            instance_type=instance_type,
             log=str(log),
         )
         _wait_until_up(process, server, log, start_timeout_s)
-        write_private(state_file, json.dumps(asdict(server)))
-        loads = load_models(server, {name: engine.model_url(setup, name) for name in catalog.models})
-        loads = explained(loads, log)
-        yield RunningEngine(server=server, loads=loads, report=report_on(server))
+        yield server
+
+
+def _log_of(engine: Engine, setup: Setup) -> Path:
+    return setup.scratch / f"{engine.name}.log"
 
 
 def recorded_server(state: Path) -> Server | None:
@@ -221,7 +245,8 @@ def recorded_server(state: Path) -> Server | None:
     return server
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -53,10 +53,13 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Dependent:
-    """A further right that a call needs because of an existing resource, and AWS's text for a caller without it."""
+    """A further right that a call needs because of an existing resource, and AWS's text for a caller without it.
+
+    Without `denial` the text is the usual one, with the action and the resource.
+    """
 
     request: Request
-    denial: str
+    denial: str | None = None
 
 
 class DeniedError(Exception):

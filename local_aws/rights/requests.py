@@ -34,8 +34,8 @@ _PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch"}
 class Call:
     """One signed request: the service and region of its signature, the operation by AWS's name, and its parameters.
 
-    The parameters of an S3 request are Bucket, Key, Prefix, and where they apply Keys and CopySource. Those of a
-    service with the query protocol are texts under the names that the form has.
+    The parameters of an S3 request are Bucket, Key, Prefix, and where they apply Keys, CopySource and SSEKMSKeyId.
+    Those of a service with the query protocol are texts under the names that the form has.
     """
 
     service: str
@@ -136,6 +136,8 @@ def _s3_call(region: str, method: str, path: str, query: str, headers: Mapping[s
         operation = "ListBuckets" if not bucket else (_S3_OBJECT if key else _S3_BUCKET)[method]
     if operation == "DeleteObjects":
         parameters["Keys"] = [found.text or "" for found in _xml(body).iterfind(".//{*}Object/{*}Key")]
+    if key_id := headers.get("x-amz-server-side-encryption-aws-kms-key-id"):
+        parameters["SSEKMSKeyId"] = key_id
     if source := headers.get("x-amz-copy-source"):
         parameters["CopySource"] = unquote(source).lstrip("/").partition("?")[0]
         operation = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(operation, operation)

@@ -19,6 +19,9 @@ from local_aws.kit.validation import service_model
 from local_aws.sagemaker import errors
 from local_aws.sagemaker.containers.transport import ContainerTransport
 from local_aws.sagemaker.control.operations import operations
+from local_aws.sagemaker.control.service_quotas import SERVICE as QUOTAS_SERVICE
+from local_aws.sagemaker.control.service_quotas import TITLE as QUOTAS_TITLE
+from local_aws.sagemaker.control.service_quotas import ServiceQuotas
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.debug.pages import FaultPage, snapshot
 from local_aws.sagemaker.fault_injection import PATH as FAULTS_PATH
@@ -29,6 +32,7 @@ from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
 from local_aws.sagemaker.runtime.invocations import Runtime
 from local_aws.sagemaker.settings import Quotas, Settings
 from local_aws.sagemaker.state import SageMakerState
+from local_aws.sagemaker.telemetry.data_capture import DataCapture
 from local_aws.sagemaker.telemetry.logs import LogShipper
 from local_aws.sagemaker.telemetry.metrics import MachineUtilization, Metrics
 
@@ -52,8 +56,8 @@ _SHORTEST_INTERVAL_S = 0.01
 class SageMaker:
     """Run an emulated SageMaker in this process; the ASGI application `asgi` answers its requests.
 
-    These are all requests that are signed for "sagemaker", and two pages that SageMaker does not have:
-    `/_cohost/endpoints` (internal state) and `/_cohost/faults` (fault injection).
+    These are all requests that are signed for "sagemaker" or "servicequotas", and two pages that SageMaker does not
+    have: `/_cohost/endpoints` (internal state) and `/_cohost/faults` (fault injection).
 
     Args:
         endpoint_url: returns the URL of the other embedded services; called when that URL is first needed.
@@ -95,6 +99,7 @@ class SageMaker:
         self._http = _container_client()
         self._metrics = Metrics(self._clients, record_metric)
         self._logs = LogShipper(self._clients)
+        self._capture = DataCapture(self._clients)
         self._faults = FaultSwitches.of(settings)
         self._quotas = Quotas(settings, self._state.instances_in_use)
         self._machine = MachineUtilization(state_dir)
@@ -102,6 +107,10 @@ class SageMaker:
         self._on_transition = on_transition
         self._deployments = self._endpoint_deployments(start_container, hub_roots, state_dir)
         self._publishing = BackgroundTasks()
+        self._plane = self._control_plane()
+        listing = ServiceQuotas(self._account, settings).list
+        quotas = {"ListServiceQuotas": listing, "ListAWSDefaultServiceQuotas": listing}
+        self._service_quotas = ControlPlane(quotas, service=QUOTAS_SERVICE, title=QUOTAS_TITLE)
         self.asgi = self._routes()
 
     @property
@@ -129,12 +138,13 @@ class SageMaker:
         await self._deployments.shutdown()
 
     async def publish(self) -> None:
-        """Send the metrics and log lines that were not sent yet to the embedded CloudWatch.
+        """Send the metrics and log lines that were not sent yet to the embedded CloudWatch, and captured calls to S3.
 
         Raises:
             ExceptionGroup: CloudWatch did not accept all metrics or log lines; the rest is sent the next time.
         """
-        results = await asyncio.gather(self._metrics.publish(), self._logs.publish(), return_exceptions=True)
+        parts = (self._metrics.publish(), self._logs.publish(), self._capture.publish())
+        results = await asyncio.gather(*parts, return_exceptions=True)
         if faults := [result for result in results if isinstance(result, Exception)]:
             raise ExceptionGroup("the embedded CloudWatch did not take everything", faults)
 
@@ -190,7 +200,7 @@ class SageMaker:
         return ControlPlane(served, service="sagemaker", title="SageMaker")
 
     def _routes(self) -> ASGIApp:
-        runtime = Runtime(self._account, self._state, self._metrics, self._faults)
+        runtime = Runtime(self._account, self._state, self._metrics, self._faults, self._capture)
         faults = FaultPage(self._faults, self._state.endpoints)
         return Router(
             [
@@ -199,9 +209,13 @@ class SageMaker:
                 Route("/endpoints/{name}/invocations-response-stream", _not_emulated, methods=["POST"]),
                 Route(INTROSPECTION_PATH, self._introspect, methods=["GET"]),
                 Route(FAULTS_PATH, faults.answer, methods=["GET", "PUT", "DELETE"]),
-                Route("/", self._control_plane().answer, methods=["POST"]),
+                Route("/", self._control, methods=["POST"]),
             ]
         )
+
+    async def _control(self, request: Request) -> Response:
+        quotas = request.headers.get("x-amz-target", "").startswith("ServiceQuotas")
+        return await (self._service_quotas if quotas else self._plane).answer(request)
 
     async def _introspect(self, _request: Request) -> Response:
         return JSONResponse(snapshot(self._state.endpoints))

@@ -80,7 +80,7 @@ class FakeSageMaker:
 
 
 # Long enough for a busy machine; a wait ends as soon as its condition holds, so a long limit costs no time.
-LIMIT_S = 120
+LIMIT_S = 240
 wait_for = partial(testing.wait_for, limit_s=LIMIT_S)
 
 

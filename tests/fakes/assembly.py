@@ -30,19 +30,24 @@ def publish(door: FrontDoor, catalog: Catalog, folder: Path) -> dict[str, str]:
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(folder))
     LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=REGION))
     app.synth()
+    return publish_stack(door, folder, STACK_ID)
+
+
+def publish_stack(door: FrontDoor, folder: Path, stack: str) -> dict[str, str]:
+    """Publish a stack that was synthesised into a folder; what CreateStack and UpdateStack take of it."""
     s3, ssm = door.client("s3"), door.client("ssm")
     ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String", Overwrite=True)
     template = ""
-    for asset in json.loads((folder / f"{STACK_ID}.assets.json").read_text())["files"].values():
+    for asset in json.loads((folder / f"{stack}.assets.json").read_text())["files"].values():
         (destination,) = asset["destinations"].values()
         bucket = destination["bucketName"].replace("${AWS::AccountId}", ACCOUNT)
         s3.create_bucket(Bucket=bucket)
         source = folder / asset["source"]["path"]
         body = _zipped(source) if asset["source"]["packaging"] == "zip" else source.read_bytes()
         s3.put_object(Bucket=bucket, Key=destination["objectKey"], Body=body)
-        if source.name == f"{STACK_ID}.template.json":
+        if source.name == f"{stack}.template.json":
             template = f"{door.server.url}/{bucket}/{destination['objectKey']}"
-    return {"StackName": STACK_ID, "TemplateURL": template}
+    return {"StackName": stack, "TemplateURL": template}
 
 
 def _zipped(folder: Path) -> bytes:

@@ -78,6 +78,7 @@ def test_budget_counts_the_stacks_tags_and_mails(tmp_path: Path) -> None:
     _, budget = only(template, "AWS::Budgets::Budget")
     properties = budget["Properties"]
     assert properties["Budget"]["BudgetLimit"] == {"Amount": 1200, "Unit": "USD"}
+    assert properties["Budget"]["BudgetName"] == "LmiCohostStack-us-east-1"
     assert properties["Budget"]["CostFilters"] == {"TagKeyValue": ["user:project$nli"]}
     notifications = [found["Notification"] for found in properties["NotificationsWithSubscribers"]]
     assert [(n["NotificationType"], n["Threshold"]) for n in notifications] == [

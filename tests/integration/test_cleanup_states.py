@@ -13,9 +13,9 @@ from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.deploy.cleanup.resource_types import ENDPOINT, KINDS, Polling
+from cohost.deploy.cleanup.resource_types import BUDGET, ENDPOINT, KINDS, Polling
 from cohost.deploy.cleanup.work import clean_up, take_inventory
-from cohost.endpoint.stack_outputs import STACK_TAG
+from cohost.endpoint.stack_outputs import STACK_TAG, budget_name
 from local_aws.demo.script import find_leftovers
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
@@ -261,6 +261,42 @@ def any_under_way(world: World) -> bool:
     """Return True if an endpoint is being created, updated or deleted."""
     endpoints = world.session.client("sagemaker").list_endpoints()["Endpoints"]
     return any(one["EndpointStatus"].endswith("ing") for one in endpoints)
+
+
+def test_a_schedule_and_a_budget_are_found_although_their_ids_say_neither_group_nor_name(world: World) -> None:
+    """CloudFormation's id of a schedule is its name without its group, that of a budget an Id that Budgets lacks."""
+    service = {"Effect": "Allow", "Principal": {"Service": "scheduler.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    trust = {"Version": "2012-10-17", "Statement": [service]}
+    limit = {"BudgetLimit": {"Amount": 1, "Unit": "USD"}, "BudgetType": "COST", "TimeUnit": "MONTHLY"}
+    resources = {
+        "Group": of("Scheduler::ScheduleGroup", Name="ends"),
+        "Role": of("IAM::Role", AssumeRolePolicyDocument=trust),
+        "Schedule": of(
+            "Scheduler::Schedule",
+            GroupName={"Ref": "Group"},
+            FlexibleTimeWindow={"Mode": "OFF"},
+            ScheduleExpression="at(2099-01-01T00:00:00)",
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:sns:publish",
+                "RoleArn": {"Fn::GetAtt": ["Role", "Arn"]},
+                "Input": "{}",
+            },
+        ),
+        "Budget": of("Budgets::Budget", Budget={**limit, "BudgetName": budget_name(world.stack, "us-east-1")}),
+    }
+    for kept in ("Group", "Schedule", "Budget", "Role"):
+        resources[kept]["DeletionPolicy"] = "Retain"
+    body = json.dumps({"Description": "lmi-cohost: a test", "Resources": resources})
+    world.session.client("cloudformation").create_stack(
+        StackName=world.stack, TemplateBody=body, Capabilities=["CAPABILITY_IAM"]
+    )
+    assert world.settle() == "CREATE_COMPLETE"
+    world.delete_by_hand()
+    found = clean_up(world.session, world.stack, PATIENCE, everything=False)
+    assert {"AWS::Scheduler::Schedule", BUDGET} <= {one.partition(" ")[0] for one in found.removed}
+    assert found.faults == ()
+    assert world.session.client("scheduler").list_schedules()["Schedules"] == []
+    assert world.session.client("budgets").describe_budgets(AccountId="123456789012")["Budgets"] == []
 
 
 def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:

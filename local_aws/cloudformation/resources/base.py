@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.model import ListShape, MapShape, StructureShape
 
 from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.templates.schemas import Schema, schema_of
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
@@ -135,16 +136,16 @@ class Outcome:
 
 
 class ResourceType:
-    """One resource type. Subclasses state its properties and make the API calls.
+    """One resource type. Subclasses state the emulated properties and make the API calls; rules are the schema's.
 
     Class attributes:
         type: the name in templates.
         known: properties that the emulation honours; others are rejected before anything is created.
-        required: properties without which a resource cannot be created.
-        create_only: properties whose change means a new resource.
+        required: properties without which no resource is created here, beside those that the schema requires.
         name_property: the property that fixes the physical name, if there is one.
         volatile: attributes that an update in place may change; `None` means all of them.
-        takes_system_tags: whether resources get `aws:cloudformation:…` tags (the schema's `cloudFormationSystemTags`).
+        fixed: properties whose change fails the update, since neither an update nor a new resource is made of it, each
+            with the reason.
         rolls_back_by_update: whether a rollback updates the resource even if the failed update had replaced it.
         not_in_schema: the paths of nested properties that the service's API has and CloudFormation's schema lacks.
     """
@@ -152,12 +153,16 @@ class ResourceType:
     type: ClassVar[str]
     known: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[frozenset[str]] = frozenset()
-    create_only: ClassVar[frozenset[str]] = frozenset()
     name_property: ClassVar[str | None] = None
     volatile: ClassVar[frozenset[str] | None] = frozenset()
-    takes_system_tags: ClassVar[bool] = True
+    fixed: ClassVar[Mapping[str, str]] = {}
     rolls_back_by_update: ClassVar[bool] = False
     not_in_schema: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    @property
+    def schema(self) -> Schema:
+        """AWS's schema of the type: create-only and read-only properties, attributes and tags."""
+        return schema_of(self.type)
 
     def create(self, request: Request) -> Outcome:
         """Make the resource."""
@@ -180,9 +185,19 @@ class ResourceType:
         for *path, name in self.not_in_schema:
             yield from ((place, name) for place, found in _values_at(properties, path, "#") if name in found)
 
-    def requires_replacement(self, property_name: str) -> bool:
-        """Return True if a change of the named property needs a new resource."""
-        return property_name in self.create_only
+    def replaces(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+        """Return True if the change of the properties from `before` to `after` needs a new resource."""
+        return self.schema.replaces((), before, after)
+
+    def check_fixed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Reject a change of a property that the resource has for life.
+
+        Raises:
+            ResourceFailure: such a property changes.
+        """
+        for name, reason in self.fixed.items():
+            if before.get(name) != after.get(name):
+                raise ResourceFailure(reason)
 
     def may_change(self, attribute: str) -> bool:
         """Return True if an update in place may change the named attribute."""

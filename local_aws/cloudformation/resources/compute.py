@@ -30,8 +30,6 @@ class Function(ResourceType):
 
     type: ClassVar[str] = "AWS::Lambda::Function"
     known: ClassVar[frozenset[str]] = frozenset({*SETTINGS, "Architectures", "Code", "FunctionName", "Tags"})
-    required: ClassVar[frozenset[str]] = frozenset({"Code", "Role"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"FunctionName"})
     name_property: ClassVar[str | None] = "FunctionName"
 
     def create(self, request: Request) -> Outcome:
@@ -102,7 +100,6 @@ class Repository(ResourceType):
             "RepositoryPolicyText", "Tags",
         }
     )  # fmt: skip
-    create_only: ClassVar[frozenset[str]] = frozenset({"RepositoryName"})
     name_property: ClassVar[str | None] = "RepositoryName"
 
     def create(self, request: Request) -> Outcome:
@@ -170,8 +167,7 @@ class VpcEndpoint(ResourceType):
 
     type: ClassVar[str] = "AWS::EC2::VPCEndpoint"
     known: ClassVar[frozenset[str]] = frozenset({"RouteTableIds", "ServiceName", "Tags", "VpcEndpointType", "VpcId"})
-    required: ClassVar[frozenset[str]] = frozenset({"ServiceName", "VpcId"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"ServiceName", "VpcEndpointType", "VpcId"})
+    required: ClassVar[frozenset[str]] = frozenset({"ServiceName"})
 
     def create(self, request: Request) -> Outcome:
         """Make the endpoint; a VPC or route table that does not exist is rejected, which moto would not do."""

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from starlette.responses import Response
 
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.intrinsics import as_text
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, physical_name
+from local_aws.cloudformation.templates.intrinsics import as_text
+from local_aws.cloudformation.templates.schemas import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +34,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 3600
 PHYSICAL_ID_LIMIT: Final = 1024
 POLL_SECONDS: Final = 0.05
 LAST_WORDS_SECONDS: Final = 5.0
+ANYTHING: Final = Schema(required=frozenset({"ServiceToken"}))
 
 
 class CustomResource(ResourceType):
@@ -43,12 +45,17 @@ class CustomResource(ResourceType):
     """
 
     type: ClassVar[str] = "AWS::CloudFormation::CustomResource"
-    required: ClassVar[frozenset[str]] = frozenset({"ServiceToken"})
     volatile: ClassVar[frozenset[str] | None] = None
+    fixed: ClassVar[Mapping[str, str]] = {"ServiceToken": "Modifying service token is not allowed."}
     rolls_back_by_update: ClassVar[bool] = True
 
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
+
+    @property
+    def schema(self) -> Schema:
+        """A schema that has any property and attribute, and that only a ServiceToken is required by."""
+        return ANYTHING
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - takes every property
         """Return an empty list: a custom resource takes every property and passes it to the function."""

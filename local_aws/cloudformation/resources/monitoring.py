@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
@@ -40,7 +41,6 @@ class Alarm(ResourceType):
         }
     )  # fmt: skip
     required: ClassVar[frozenset[str]] = frozenset({"ComparisonOperator", "EvaluationPeriods"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"AlarmName"})
     name_property: ClassVar[str | None] = "AlarmName"
 
     def create(self, request: Request) -> Outcome:
@@ -79,8 +79,6 @@ class Dashboard(ResourceType):
 
     type: ClassVar[str] = "AWS::CloudWatch::Dashboard"
     known: ClassVar[frozenset[str]] = frozenset({"DashboardBody", "DashboardName", "Tags"})
-    required: ClassVar[frozenset[str]] = frozenset({"DashboardBody"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"DashboardName"})
     name_property: ClassVar[str | None] = "DashboardName"
 
     def create(self, request: Request) -> Outcome:
@@ -130,7 +128,6 @@ class LogGroup(ResourceType):
 
     type: ClassVar[str] = "AWS::Logs::LogGroup"
     known: ClassVar[frozenset[str]] = frozenset({"KmsKeyId", "LogGroupName", "RetentionInDays", "Tags"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"LogGroupName"})
     name_property: ClassVar[str | None] = "LogGroupName"
 
     def create(self, request: Request) -> Outcome:
@@ -168,7 +165,6 @@ class MetricFilter(ResourceType):
         {"FilterName", "FilterPattern", "LogGroupName", "MetricTransformations"}
     )
     required: ClassVar[frozenset[str]] = frozenset({"FilterPattern", "LogGroupName", "MetricTransformations"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"FilterName", "LogGroupName"})
     name_property: ClassVar[str | None] = "FilterName"
 
     def create(self, request: Request) -> Outcome:
@@ -240,7 +236,6 @@ class Topic(ResourceType):
 
     type: ClassVar[str] = "AWS::SNS::Topic"
     known: ClassVar[frozenset[str]] = frozenset({*_TOPIC_ATTRIBUTES, "Tags", "TopicName"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"TopicName"})
     name_property: ClassVar[str | None] = "TopicName"
 
     def create(self, request: Request) -> Outcome:
@@ -277,7 +272,6 @@ class TopicPolicy(ResourceType):
 
     type: ClassVar[str] = "AWS::SNS::TopicPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "Topics"})
-    required: ClassVar[frozenset[str]] = known
 
     def create(self, request: Request) -> Outcome:
         """Put the policy on each topic."""
@@ -307,8 +301,6 @@ class Subscription(ResourceType):
 
     type: ClassVar[str] = "AWS::SNS::Subscription"
     known: ClassVar[frozenset[str]] = frozenset({*_SUBSCRIPTION_ATTRIBUTES, "Endpoint", "Protocol", "TopicArn"})
-    required: ClassVar[frozenset[str]] = frozenset({"Protocol", "TopicArn"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"Endpoint", "Protocol", "TopicArn"})
 
     def create(self, request: Request) -> Outcome:
         """Subscribe the endpoint to the topic."""
@@ -368,30 +360,30 @@ BUDGET_NAME_LIMIT: Final = 100
 
 
 class Budget(ResourceType):
-    """AWS::Budgets::Budget; `Ref` is its name. Nothing is spent on this machine, so no notification is ever sent."""
+    """AWS::Budgets::Budget; `Ref` is its Id, which is not its name. Nothing is spent here, so it sends nothing."""
 
     type: ClassVar[str] = "AWS::Budgets::Budget"
     known: ClassVar[frozenset[str]] = frozenset({"Budget", "NotificationsWithSubscribers", "ResourceTags"})
-    required: ClassVar[frozenset[str]] = frozenset({"Budget"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"NotificationsWithSubscribers"})
 
     def create(self, request: Request) -> Outcome:
-        """Make the budget."""
+        """Make the budget. The schema's identifier is the read-only Id, so its form is not to be relied upon."""
         stated = request.properties["Budget"].get("BudgetName")
         name = stated or physical_name(request.stack_name, request.logical_id, limit=BUDGET_NAME_LIMIT)
-        return self._create(request, str(name))
+        return self._create(request, str(name), str(uuid.uuid4()))
 
     def update(self, request: Request) -> Outcome:
         """Delete the budget and create it again under its name, since moto has no UpdateBudget."""
-        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
-        return self._create(request, request.physical_id)
+        name = str(request.attributes["BudgetName"])
+        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=name)
+        return self._create(request, name, request.physical_id)
 
     def delete(self, request: Request) -> None:
         """Remove the budget."""
-        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
+        name = str(request.attributes["BudgetName"])
+        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=name)
 
     @staticmethod
-    def _create(request: Request, name: str) -> Outcome:
+    def _create(request: Request, name: str, budget_id: str) -> Outcome:
         properties = request.properties
         call(
             request.client("budgets"),
@@ -400,4 +392,4 @@ class Budget(ResourceType):
             Budget={**properties["Budget"], "BudgetName": name},
             NotificationsWithSubscribers=properties.get("NotificationsWithSubscribers"),
         )
-        return Outcome(physical_id=name)
+        return Outcome(physical_id=budget_id, attributes={"Id": budget_id, "BudgetName": name})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
@@ -11,6 +12,8 @@ from local_aws.kit.errors import not_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from local_aws.cloudformation.templates.schemas import Schema
 
 
 BUCKET_NAME_LIMIT: Final = 63
@@ -26,9 +29,12 @@ class Bucket(ResourceType):
             "PublicAccessBlockConfiguration", "Tags", "VersioningConfiguration",
         }
     )  # fmt: skip
-    create_only: ClassVar[frozenset[str]] = frozenset({"BucketName"})
     name_property: ClassVar[str | None] = "BucketName"
-    takes_system_tags: ClassVar[bool] = False
+
+    @property
+    def schema(self) -> Schema:
+        """AWS's schema, without the system tags: moto's S3 takes none, as S3 takes none from a caller."""
+        return replace(super().schema, system_tags=False)
 
     def create(self, request: Request) -> Outcome:
         """Make the bucket and apply its settings."""
@@ -60,8 +66,6 @@ class BucketPolicy(ResourceType):
 
     type: ClassVar[str] = "AWS::S3::BucketPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"Bucket", "PolicyDocument"})
-    required: ClassVar[frozenset[str]] = known
-    create_only: ClassVar[frozenset[str]] = frozenset({"Bucket"})
 
     def create(self, request: Request) -> Outcome:
         """Put the policy onto the bucket."""

@@ -78,7 +78,6 @@ class Model(_Unchangeable):
             "PrimaryContainer", "Tags", "VpcConfig",
         }
     )  # fmt: skip
-    create_only: ClassVar[frozenset[str]] = known - {"Tags"}
     name_property: ClassVar[str | None] = "ModelName"
 
 
@@ -94,10 +93,7 @@ class EndpointConfig(_Unchangeable):
             "Tags", "VpcConfig",
         }
     )  # fmt: skip
-    required: ClassVar[frozenset[str]] = frozenset({"ProductionVariants"})
-    create_only: ClassVar[frozenset[str]] = known - {"Tags"}
     name_property: ClassVar[str | None] = "EndpointConfigName"
-    takes_system_tags: ClassVar[bool] = False
     not_in_schema: ClassVar[tuple[tuple[str, ...], ...]] = (("ProductionVariants", "AcceleratorPartitionLayouts"),)
 
 
@@ -111,10 +107,7 @@ class Endpoint(ResourceType):
             "RetainAllVariantProperties", "RetainDeploymentConfig", "Tags",
         }
     )  # fmt: skip
-    required: ClassVar[frozenset[str]] = frozenset({"EndpointConfigName"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"EndpointName"})
     name_property: ClassVar[str | None] = "EndpointName"
-    takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
         """Make the endpoint and wait until it is in service."""
@@ -220,7 +213,6 @@ def _described(request: Request, operation: str, **name: str) -> Mapping[str, An
 TIMEOUT_SECONDS: Final = 490 * 60
 UNDER_WAY: Final = frozenset({"Creating", "Updating"})
 CREATED_WITH: Final = ("EndpointName", "VariantName", "Specification", "RuntimeConfig")
-FIXED: Final = ("InferenceComponentName", "EndpointName", "VariantName")
 
 
 class InferenceComponent(ResourceType):
@@ -233,10 +225,14 @@ class InferenceComponent(ResourceType):
             "VariantName",
         }
     )  # fmt: skip
-    required: ClassVar[frozenset[str]] = frozenset({"EndpointName", "Specification"})
+    required: ClassVar[frozenset[str]] = frozenset({"Specification"})
     name_property: ClassVar[str | None] = "InferenceComponentName"
+    fixed: ClassVar[Mapping[str, str]] = {
+        name: f"{name} of an inference component cannot be changed: neither CloudFormation nor SageMaker replaces the "
+        "component. Give the new one another logical id and name."
+        for name in ("InferenceComponentName", "EndpointName", "VariantName")
+    }
     volatile: ClassVar[frozenset[str] | None] = None
-    takes_system_tags: ClassVar[bool] = False
     not_in_schema: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("Specification", "ComputeResourceRequirements", "AcceleratorPartitionType"),
     )
@@ -253,12 +249,6 @@ class InferenceComponent(ResourceType):
     def update(self, request: Request) -> Outcome:
         """Set specification and copy count to the requested values, unless SageMaker has these values already."""
         name = _component_name(request)
-        for fixed in FIXED:
-            if request.changed(fixed):
-                raise ResourceFailure(
-                    f"{fixed} of inference component {name} cannot be changed: neither CloudFormation nor SageMaker "
-                    "replaces the component. Give the new one another logical id and name."
-                )
         # A rollback of the stack may find an update still in progress, and must not repeat SageMaker's own rollback.
         described = _component_settled(request, name)
         if _differs(described, request):

@@ -32,9 +32,6 @@ class ScalableTarget(ResourceType):
             "ServiceNamespace", "SuspendedState", "Tags",
         }
     )  # fmt: skip
-    required: ClassVar[frozenset[str]] = frozenset({"MaxCapacity", "MinCapacity", *WHOSE})
-    create_only: ClassVar[frozenset[str]] = frozenset(WHOSE)
-    takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
         """Register a scalable target that must not be registered yet, then put its scheduled actions.
@@ -80,8 +77,6 @@ class ScalingPolicy(ResourceType):
     known: ClassVar[frozenset[str]] = frozenset(
         {"PolicyName", "PolicyType", "ScalingTargetId", *WHOSE, *CONFIGURATIONS}
     )
-    required: ClassVar[frozenset[str]] = frozenset({"PolicyName", "PolicyType"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"PolicyName", "ScalingTargetId", *WHOSE})
 
     def create(self, request: Request) -> Outcome:
         """Put the policy."""
@@ -163,8 +158,6 @@ class Schedule(ResourceType):
 
     type: ClassVar[str] = "AWS::Scheduler::Schedule"
     known: ClassVar[frozenset[str]] = frozenset({*_SETTINGS, "Name"})
-    required: ClassVar[frozenset[str]] = frozenset({"FlexibleTimeWindow", "ScheduleExpression", "Target"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"GroupName", "Name"})
     name_property: ClassVar[str | None] = "Name"
 
     def create(self, request: Request) -> Outcome:
@@ -193,7 +186,6 @@ class ScheduleGroup(ResourceType):
 
     type: ClassVar[str] = "AWS::Scheduler::ScheduleGroup"
     known: ClassVar[frozenset[str]] = frozenset({"Name", "Tags"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"Name"})
     name_property: ClassVar[str | None] = "Name"
 
     def create(self, request: Request) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from local_aws.cloudformation.resources.base import (
     Outcome,
@@ -14,6 +14,9 @@ from local_aws.cloudformation.resources.base import (
     policy_text,
     retag,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROLE_NAME_LIMIT: Final = 64
 POLICY_NAME_LIMIT: Final = 128
@@ -30,10 +33,7 @@ class Role(ResourceType):
             "PermissionsBoundary", "Policies", "RoleName", "Tags",
         }
     )  # fmt: skip
-    required: ClassVar[frozenset[str]] = frozenset({"AssumeRolePolicyDocument"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"RoleName", "Path"})
     name_property: ClassVar[str | None] = "RoleName"
-    takes_system_tags: ClassVar[bool] = False
 
     def create(self, request: Request) -> Outcome:
         """Make the role, then give it its policies."""
@@ -95,8 +95,7 @@ class Policy(ResourceType):
 
     type: ClassVar[str] = "AWS::IAM::Policy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "PolicyName", "Roles"})
-    required: ClassVar[frozenset[str]] = known
-    create_only: ClassVar[frozenset[str]] = frozenset({"PolicyName"})
+    required: ClassVar[frozenset[str]] = frozenset({"Roles"})
 
     def create(self, request: Request) -> Outcome:
         """Write the policy into each role."""
@@ -105,16 +104,17 @@ class Policy(ResourceType):
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=POLICY_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Write the policy into the present roles, and delete it from roles that the template no longer names."""
+        """Write the policy into the present roles; delete it from roles and under a name that it no longer has."""
         self._write(request, list(request.properties["Roles"]))
-        for role in set(request.old_properties["Roles"]) - set(request.properties["Roles"]):
-            self._remove(request, role)
+        renamed = request.changed("PolicyName")
+        for role in set(request.old_properties["Roles"]) - (set() if renamed else set(request.properties["Roles"])):
+            self._remove(request, role, request.old_properties["PolicyName"])
         return Outcome(physical_id=request.physical_id)
 
     def delete(self, request: Request) -> None:
         """Delete the policy from its roles."""
         for role in request.properties["Roles"]:
-            self._remove(request, role)
+            self._remove(request, role, request.properties["PolicyName"])
 
     @staticmethod
     def _write(request: Request, roles: list[str]) -> None:
@@ -124,8 +124,7 @@ class Policy(ResourceType):
             call(request.client("iam"), "put_role_policy", RoleName=role, PolicyName=name, PolicyDocument=document)
 
     @staticmethod
-    def _remove(request: Request, role: str) -> None:
-        name = request.properties["PolicyName"]
+    def _remove(request: Request, role: str, name: str) -> None:
         call_if_there(request.client("iam"), "delete_role_policy", RoleName=role, PolicyName=name)
 
 
@@ -134,8 +133,6 @@ class ManagedPolicy(ResourceType):
 
     type: ClassVar[str] = "AWS::IAM::ManagedPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument", "Roles"})
-    required: ClassVar[frozenset[str]] = frozenset({"PolicyDocument"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path"})
     name_property: ClassVar[str | None] = "ManagedPolicyName"
 
     def create(self, request: Request) -> Outcome:
@@ -219,8 +216,11 @@ class Key(ResourceType):
     known: ClassVar[frozenset[str]] = frozenset(
         {"Description", "EnableKeyRotation", "KeyPolicy", "KeySpec", "KeyUsage", "PendingWindowInDays", "Tags"}
     )
-    create_only: ClassVar[frozenset[str]] = frozenset({"KeySpec", "KeyUsage"})
-    takes_system_tags: ClassVar[bool] = False
+    # AWS fails such an update instead of replacing the key (template reference of AWS::KMS::Key).
+    fixed: ClassVar[Mapping[str, str]] = {
+        name: f"You cannot change the {name} property of an AWS::KMS::Key; add another key."
+        for name in ("KeySpec", "KeyUsage")
+    }
 
     def create(self, request: Request) -> Outcome:
         """Make the key."""
@@ -264,8 +264,6 @@ class Alias(ResourceType):
 
     type: ClassVar[str] = "AWS::KMS::Alias"
     known: ClassVar[frozenset[str]] = frozenset({"AliasName", "TargetKeyId"})
-    required: ClassVar[frozenset[str]] = known
-    create_only: ClassVar[frozenset[str]] = frozenset({"AliasName"})
     name_property: ClassVar[str | None] = "AliasName"
 
     def create(self, request: Request) -> Outcome:
@@ -300,8 +298,6 @@ class Parameter(ResourceType):
     known: ClassVar[frozenset[str]] = frozenset(
         {"AllowedPattern", "DataType", "Description", "Name", "Tags", "Tier", "Type", "Value"}
     )
-    required: ClassVar[frozenset[str]] = frozenset({"Type", "Value"})
-    create_only: ClassVar[frozenset[str]] = frozenset({"Name"})
     name_property: ClassVar[str | None] = "Name"
     volatile: ClassVar[frozenset[str] | None] = frozenset({"Type", "Value"})
 

@@ -23,9 +23,9 @@ _STREAMING = ("true", "false", "huggingface")
 class PipelineOptions:
     """The options of a pipeline.
 
-    `model` is a folder or a Hub id. `task` None means the task of the model's architecture; `dtype` None means the
-    checkpoint's own. `low_cpu_mem_usage` and `streaming` make the model load as one that generates text, whatever its
-    task.
+    `model` is a folder or a Hub id. `task` None means the task of the model's architecture, `dtype` None the
+    checkpoint's own, `revision` None main. `low_cpu_mem_usage` and `streaming` make the model load as one that
+    generates text, whatever its task.
     """
 
     model: str
@@ -34,11 +34,19 @@ class PipelineOptions:
     trust_remote_code: bool
     low_cpu_mem_usage: bool
     streaming: bool
+    revision: str | None = None
+
+    def source(self) -> dict[str, Any]:
+        """Return the keyword arguments of `from_pretrained`: configuration, tokenizer and weights are of one revision.
+
+        Source: djl_python/huggingface.py and properties_manager/hf_properties.py of DJL Serving.
+        """
+        revised = {} if self.revision is None else {"revision": self.revision}
+        return {"trust_remote_code": self.trust_remote_code, **revised}
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `transformers.pipeline` other than task, model and tokenizer."""
-        keywords: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
-        return keywords if self.dtype is None else keywords | {"dtype": self.dtype}
+        return self.source() if self.dtype is None else self.source() | {"dtype": self.dtype}
 
 
 def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
@@ -63,6 +71,7 @@ def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
         dtype=_dtype(properties.get("dtype")),
         trust_remote_code=_is_true(properties.get("trust_remote_code")),
         low_cpu_mem_usage=_is_true(properties.get("low_cpu_mem_usage")),
+        revision=properties.get("revision") or None,
         streaming=_streams(str(properties.get("enable_streaming", "false")).lower()),
     )
 
@@ -118,7 +127,7 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
     import transformers  # imported here, so that only workers load torch
 
     options = read_options(properties)
-    trusted = {"trust_remote_code": options.trust_remote_code}
+    trusted = options.source()
     architectures = transformers.AutoConfig.from_pretrained(options.model, **trusted).architectures or [""]
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, **trusted)
     if options.streaming:
@@ -133,7 +142,7 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
     return build(task, model=options.model, tokenizer=tokenizer, **options.keywords())
 
 
-def _load_generating(model: str, trusted: Mapping[str, bool]) -> Any:  # returns a class of transformers
+def _load_generating(model: str, trusted: Mapping[str, Any]) -> Any:  # a class of transformers
     import transformers  # imported here, so that only workers load torch
 
     return transformers.AutoModelForCausalLM.from_pretrained(model, **trusted)

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.settings import Settings
 
 
-_KEPT = ("ProductionVariants", "KmsKeyId", "ExecutionRoleArn", "VpcConfig", "EnableNetworkIsolation")
+_KEPT = (
+    "DataCaptureConfig",
+    "EnableNetworkIsolation",
+    "ExecutionRoleArn",
+    "KmsKeyId",
+    "ProductionVariants",
+    "VpcConfig",
+)
 _UNSUPPORTED = (
     "AsyncInferenceConfig",
     "CrossRegionTrafficConfig",
-    "DataCaptureConfig",
     "ExplainerConfig",
     "MetricsConfig",
     "ShadowProductionVariants",

@@ -14,6 +14,7 @@ from cohost.hardware.partitions import memory_mib_of
 from local_aws.kit.errors import ValidationException
 from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.model_cache.disk import S3Location
+from local_aws.sagemaker.telemetry.data_capture import CapturePlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,7 @@ class VariantPlan:
     `container` runs on each of the variant's instances; None for a variant made of inference components. `scaling` is
     None if the number of instances is fixed. `role` is the ARN of the endpoint configuration's execution role, which
     variants made of inference components need. `partitions` is the layout of each GPU; empty if GPUs are whole.
+    `capture` says how the variant's calls are captured.
     """
 
     name: str
@@ -69,6 +71,7 @@ class VariantPlan:
     scaling: ManagedScaling | None
     role: str | None
     partitions: tuple[str, ...] = ()
+    capture: CapturePlan | None = None
 
 
 def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
@@ -77,8 +80,8 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
     Raises:
         ValidationException: a model that the configuration names was deleted.
     """
-    role = config.definition.get("ExecutionRoleArn")
-    return tuple(_variant(variant, role, models) for variant in config.definition["ProductionVariants"])
+    definition = config.definition
+    return tuple(_variant(variant, definition, models) for variant in definition["ProductionVariants"])
 
 
 def container_plan(
@@ -117,16 +120,19 @@ def model_memory_mb(instance_type: str, gpus: int | None = None, partition: str 
     return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
 
 
-def _variant(variant: dict[str, Any], role: str | None, models: Collection[Resource]) -> VariantPlan:
+def _variant(variant: dict[str, Any], definition: Mapping[str, Any], models: Collection[Resource]) -> VariantPlan:
+    role = definition.get("ExecutionRoleArn")
+    container = None if variant.get("ModelName") is None else _container(variant, models)
     return VariantPlan(
         name=variant["VariantName"],
         instance_type=variant["InstanceType"],
         instance_count=variant["InitialInstanceCount"],
         weight=variant["InitialVariantWeight"],
-        container=None if variant.get("ModelName") is None else _container(variant, models),
+        container=container,
         scaling=_scaling(variant),
         role=role,
         partitions=_layout(variant),
+        capture=CapturePlan.of(definition.get("DataCaptureConfig"), role if container is None else container.role),
     )
 
 

@@ -28,6 +28,7 @@ from local_aws.sagemaker.runtime.request import (
     refuse_target_model,
     target_model,
 )
+from local_aws.sagemaker.telemetry.data_capture import Side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.hosting.endpoint import Endpoint
     from local_aws.sagemaker.hosting.replicas import Destination
     from local_aws.sagemaker.state import SageMakerState
+    from local_aws.sagemaker.telemetry.data_capture import CapturePlan, DataCapture
     from local_aws.sagemaker.telemetry.metrics import Meter, Metrics
 
 
@@ -52,7 +54,7 @@ class Call:
     """A checked call of InvokeEndpoint: its destination, and the request to send there.
 
     `target` is the model of a multi-model endpoint, None on another endpoint. `log_group` is the log group of the
-    destination's containers. `meters` record the metrics of the call.
+    destination's containers. `meters` record the metrics of the call, and `capture` says how to capture it.
     """
 
     destination: Destination
@@ -63,13 +65,22 @@ class Call:
     headers: Mapping[str, str]
     log_group: str
     meters: Sequence[Meter]
+    capture: CapturePlan | None
 
 
 class Runtime:
     """Answer calls of InvokeEndpoint."""
 
-    def __init__(self, account: Account, state: SageMakerState, metrics: Metrics, faults: FaultSwitches) -> None:
+    def __init__(
+        self,
+        account: Account,
+        state: SageMakerState,
+        metrics: Metrics,
+        faults: FaultSwitches,
+        capture: DataCapture,
+    ) -> None:
         self._account = account
+        self._capture = capture
         self._endpoints = state.endpoints
         self._components = state.components
         self._metrics = metrics
@@ -114,6 +125,7 @@ class Runtime:
             headers=passed_on(headers),
             log_group=log_group(endpoint.name),
             meters=[self._metrics.variant_meter(endpoint.name, variant.plan.name)],
+            capture=variant.plan.capture,
         )
 
     def _component_call(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Call:
@@ -135,6 +147,7 @@ class Runtime:
             headers=passed_on(headers),
             log_group=component_log_group(name),
             meters=[self._metrics.variant_meter(endpoint.name, component.variant_name), copies.meter],
+            capture=component.variant.plan.capture,
         )
 
     async def _invoke(self, call: Call, started: float, identity: str) -> Response:
@@ -149,6 +162,12 @@ class Runtime:
             self._measure(call, answer, time.perf_counter() - started, reached=reached)
         if not answer.is_success:
             raise errors.model_error(answer.status_code, answer.text, log_group=call.log_group, account=self._account)
+        self._capture.record(
+            call.capture,
+            f"{call.endpoint_name}/{call.variant_name}",
+            Side(content_type=call.headers.get("content-type", ""), body=call.body),
+            Side(content_type=answer.headers.get("content-type", ""), body=answer.content),
+        )
         return _passed_back(answer, call.variant_name, identity)
 
     async def _ask(self, call: Call) -> httpx.Response:

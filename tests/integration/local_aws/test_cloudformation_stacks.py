@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import WaiterError
 from fakes.faults import faulted
-from stack_template import only, template
+from stack_template import only, policy, resource, template
 
 from local_aws.testing.running import FrontDoor, running
 
@@ -114,6 +114,32 @@ def test_name_that_is_taken_fails_and_is_left_alone(door: FrontDoor) -> None:
     )
     s3.head_bucket(Bucket="somebodys")
     s3.delete_bucket(Bucket="somebodys")
+
+
+def test_updates_that_look_like_replacements(door: FrontDoor) -> None:
+    """As the schemas say: an inline policy is renamed in place, and a key keeps its spec or the update fails."""
+    cloudformation, iam = door.client("cloudformation"), door.client("iam")
+
+    reading = policy("Allow", "s3:GetObject", Resource="*")
+
+    def text(policy_name: str, spec: str) -> str:
+        properties = {"PolicyName": policy_name, "Roles": [{"Ref": "Role"}], "PolicyDocument": reading}
+        trust = policy("Allow", "sts:AssumeRole", Principal={"Service": "lambda.amazonaws.com"})
+        resources = {
+            "Role": resource("AWS::IAM::Role", RoleName="renamed", AssumeRolePolicyDocument=trust),
+            "Policy": resource("AWS::IAM::Policy", **properties),
+            "Key": resource("AWS::KMS::Key", KeySpec=spec, PendingWindowInDays=7),
+        }
+        return json.dumps({"Resources": resources})
+
+    for name in ("first", "second"):
+        change = cloudformation.create_stack if name == "first" else cloudformation.update_stack
+        change(StackName="s", TemplateBody=text(name, "SYMMETRIC_DEFAULT"), Capabilities=CAPABILITIES)
+        door.settle("CREATE_COMPLETE" if name == "first" else "UPDATE_COMPLETE")
+        assert iam.list_role_policies(RoleName="renamed")["PolicyNames"] == [name]
+    cloudformation.update_stack(StackName="s", TemplateBody=text("second", "HMAC_256"), Capabilities=CAPABILITIES)
+    door.settle("UPDATE_ROLLBACK_COMPLETE")
+    door.delete_stack()
 
 
 def test_template_from_s3_and_parameters_from_ssm(door: FrontDoor) -> None:

@@ -270,6 +270,37 @@ def test_a_role_may_only_what_its_policies_allow(door: FrontDoor, taken: str) ->
     assert door.client("s3").list_objects_v2(Bucket="judged")["KeyCount"] == 0
 
 
+def test_an_object_of_a_customer_key_needs_the_right_to_use_it(door: FrontDoor) -> None:
+    """Reading S3 alone does not read weights that a key of the user's encrypts; the right holds through S3 only."""
+    iam, s3 = door.client("iam"), door.client("s3")
+    key = door.client("kms").create_key()["KeyMetadata"]
+    s3.create_bucket(Bucket="locked")
+    by_default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key["KeyId"]}
+    rules = {"Rules": [{"ApplyServerSideEncryptionByDefault": by_default, "BucketKeyEnabled": True}]}
+    s3.put_bucket_encryption(Bucket="locked", ServerSideEncryptionConfiguration=rules)
+    s3.put_object(Bucket="locked", Key="weights", Body=b"w")
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "123456789012"}}
+    arn = iam.create_role(RoleName="reads", AssumeRolePolicyDocument=json.dumps({"Statement": trust}))["Role"]["Arn"]
+
+    def allow(*statements: dict[str, Any]) -> None:
+        document = json.dumps(
+            {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **one} for one in statements]}
+        )
+        iam.put_role_policy(RoleName="reads", PolicyName="reads", PolicyDocument=document)
+
+    taken = door.client("sts").assume_role(RoleArn=arn, RoleSessionName="session")["Credentials"]
+    reader = client_of(door, "s3", taken["AccessKeyId"], taken["SecretAccessKey"], taken["SessionToken"])
+    objects = {"Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::locked/*"}
+    allow(objects)
+    with faulted("AccessDenied", 403, f"kms:Decrypt on resource: {key['Arn']}"):
+        reader.get_object(Bucket="locked", Key="weights")
+    with faulted("AccessDenied", 403, "kms:GenerateDataKey"):
+        reader.put_object(Bucket="locked", Key="more", Body=b"w")
+    through = {"StringEquals": {"kms:ViaService": "s3.us-east-1.amazonaws.com"}}
+    allow(objects, {"Action": "kms:Decrypt", "Resource": key["Arn"], "Condition": through})
+    assert reader.get_object(Bucket="locked", Key="weights")["Body"].read() == b"w"
+
+
 def test_a_role_that_does_not_trust_the_user_cannot_be_taken(door: FrontDoor) -> None:
     """AssumeRole is denied if the role's trust policy does not name the caller, or if the role does not exist."""
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}

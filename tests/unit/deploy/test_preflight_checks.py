@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 
 ENCODERS = Path(__file__).parents[3] / "model_configs" / "encoders.yaml"
 REGION = "us-east-1"
-NAMES = ("price", "credentials", "bootstrap", "instance type", "quota", "image", "endpoint")
+NAMES = ("price", "credentials", "bootstrap", "instance type", "quota", "image", "endpoint", "log groups")
 
 IDENTITY = {"Account": "123456789012", "UserId": "AIDA", "Arn": "arn:aws:iam::123456789012:user/u"}
 QUOTAS = {
@@ -58,9 +58,10 @@ GOOD: dict[str, list[tuple[str, Any]]] = {
     "sts": [("get_caller_identity", IDENTITY)],
     "ssm": [("get_parameter", {"Parameter": {"Value": "27"}})],
     "service-quotas": [("list_aws_default_service_quotas", DEFAULTS), ("list_service_quotas", QUOTAS)],
-    "sagemaker": [("list_endpoints", {"Endpoints": []}), ("describe_endpoint", ENDPOINT_GONE)],
+    "sagemaker": [("list_endpoints", {"Endpoints": []}), *[("describe_endpoint", ENDPOINT_GONE)] * 2],
     "ecr": [("batch_get_image", IMAGE)],
-    "cloudformation": [("describe_stacks", {"Stacks": []})],
+    "cloudformation": [("describe_stacks", {"Stacks": []})] * 2,
+    "logs": [("describe_log_groups", {"logGroups": []})],
 }
 
 
@@ -399,3 +400,56 @@ def test_endpoint_that_may_not_be_looked_at_is_unknown() -> None:
     """An endpoint that the caller may not describe is unknown."""
     found = findings(sagemaker=[*GOOD["sagemaker"][:1], ("describe_endpoint", DENIED)])
     assert found["endpoint"].outcome == "unknown"
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("groups", "outcome"),
+    [
+        (["/aws/sagemaker/Endpoints/lmi-cohost"], "fail"),
+        (["/aws/sagemaker/Endpoints/lmi-cohost-2"], "pass"),
+    ],
+)
+def test_a_log_group_that_is_left_fails_with_the_command_that_deletes_it(groups: list[str], outcome: str) -> None:
+    """CloudFormation does not create a log group that is there; a group of another endpoint is nobody's business."""
+    found = findings(logs=[("describe_log_groups", {"logGroups": [{"logGroupName": one} for one in groups]})])
+    assert found["log groups"].outcome == outcome
+    command = "fix: aws logs delete-log-group --log-group-name /aws/sagemaker/Endpoints/lmi-cohost"
+    assert (command in found["log groups"].why) is (outcome == "fail")
+
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+def encrypted(key: str | None) -> list[tuple[str, Any]]:
+    """Return S3's answer for a bucket with this default key."""
+    by_default = {"SSEAlgorithm": "AES256"} if key is None else {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+    rule = {"ApplyServerSideEncryptionByDefault": by_default}
+    return [("get_bucket_encryption", {"ServerSideEncryptionConfiguration": {"Rules": [rule]}})]
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("s3", "stated", "outcome"),
+    [
+        (encrypted(KEY), None, "fail"),
+        (encrypted("alias/mine"), None, "fail"),
+        (encrypted(KEY), KEY, "pass"),
+        (encrypted("alias/mine"), KEY, "pass"),
+        (encrypted("alias/aws/s3"), None, "pass"),
+        (encrypted(None), None, "pass"),
+        ([("get_bucket_encryption", ("ServerSideEncryptionConfigurationNotFoundError", "none"))], None, "pass"),
+        ([("get_bucket_encryption", DENIED)], None, "unknown"),
+    ],
+)
+def test_a_key_of_the_weights_must_be_in_the_catalog(
+    s3: list[tuple[str, Any]], stated: str | None, outcome: str
+) -> None:
+    """Weights in a bucket with a customer key load only if the role may decrypt with that key."""
+    catalog = load_catalog(ENCODERS).catalog
+    entry = catalog.models["minilm"].model_copy(update={"model_id": "s3://mine/models/minilm/", "revision": None})
+    storage = catalog.storage.model_copy(update={"weights_kms_key": stated})
+    described = {"KeyMetadata": {"KeyId": "1234abcd", "Arn": KEY}}
+    found = findings(changed(models={"minilm": entry}, storage=storage), s3=s3, kms=[("describe_key", described)])
+    assert found["weights key"].outcome == outcome
+    assert (f"fix: storage.weights_kms_key: {KEY}" in found["weights key"].why) is (outcome == "fail")

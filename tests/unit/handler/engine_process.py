@@ -17,7 +17,7 @@ import pytest
 from handler_calls import Caller
 
 import cohost.handler
-from cohost.handler import cohost_link
+from cohost.handler import cohost_place
 from cohost.handler.cohost_link import Link
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
@@ -69,7 +69,7 @@ async def engine_of(call: Caller) -> int:
 
 def files() -> list[str]:
     """The names of the files beside the sockets, without locks, which belong to the server."""
-    return sorted(path.name for path in cohost_link._own_folder().iterdir() if path.suffix != ".lock")
+    return sorted(path.name for path in cohost_place._own_folder().iterdir() if path.suffix != ".lock")
 
 
 def kill(process: int) -> None:
@@ -111,7 +111,7 @@ class SharedEngine:
                 self._children += link._place._children if link._place else []
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cohost_link, "tempfile", SimpleNamespace(gettempdir=lambda: str(self._folder)))
+            patch.setattr(cohost_place, "tempfile", SimpleNamespace(gettempdir=lambda: str(self._folder)))
             patch.setenv("TMPDIR", str(self._folder))
             return asyncio.run(run())
 

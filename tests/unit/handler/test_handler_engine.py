@@ -458,3 +458,38 @@ def test_a_pass_names_the_requests_in_it() -> None:
         await asyncio.gather(first, *waiting)
 
     run(forward, scenario)
+
+
+def test_a_text_of_another_model_waits_for_one_pass_of_a_huge_request_at_most() -> None:
+    """Eight hundred sequences of one model wait; a text of the other model, which came later, is in the next pass."""
+    huge_forward, tiny_forward = FakeForward(), FakeForward()
+    given: dict[str, Any] = {
+        "max_batch_tokens": 4096,
+        "max_batch_sequences": 64,
+        "floor_tokens": LIMIT,
+        "pass_cost": 64,
+        "max_queued_sequences": 1000,
+        "max_queue_time_s": 600.0,
+    }
+
+    async def main() -> None:
+        scheduler = Scheduler(Lanes())
+        engines = [
+            Engine(forward, EngineSettings(**given), Counters(), lambda: None, scheduler)  # type: ignore[arg-type]
+            for forward in (huge_forward, tiny_forward)
+        ]
+        huge_forward.gate.clear()
+        huge = asyncio.create_task(engines[0].run(sequences(*range(1, 801), length=60)))
+        await asyncio.to_thread(huge_forward.entered.acquire)
+        tiny = asyncio.create_task(engines[1].run(sequences(999, length=5)))
+        await asyncio.sleep(0.01)
+        huge_forward.gate.set()
+        await tiny
+        assert len(huge_forward.batches) <= 2
+        await huge
+        for engine in engines:
+            engine.stop()
+        scheduler.close()
+
+    asyncio.run(main())
+    assert len(huge_forward.batches) > 5

@@ -102,9 +102,11 @@ class Model:
 
 
 @contextmanager
-def scheduling(log: Log, *models: Model, count: int = 1, depth: int = 1, threads: int = 1) -> Iterator[Scheduler]:
+def scheduling(
+    log: Log, *models: Model, count: int = 1, depth: int = 1, threads: int = 1, lead_s: float = 0.0
+) -> Iterator[Scheduler]:
     """A scheduler with models that are there before the first pass is chosen."""
-    lanes = Lanes(count=count, depth=depth, threads=threads, use_threads=log.threads.append)
+    lanes = Lanes(count=count, depth=depth, threads=threads, lead_s=lead_s, use_threads=log.threads.append)
     scheduler = Scheduler(lanes, lambda marks: log.journal.append(list(marks)))
     with scheduler.changed:
         for model in models:
@@ -354,3 +356,16 @@ def test_a_lane_that_fails_ends_every_model_and_dropping_them_does_not_wait() ->
         thread.start()
         thread.join(LIMIT_S)
         assert not thread.is_alive()
+
+
+def test_a_pass_that_has_all_threads_ends_before_another_model_begins() -> None:
+    """A second pass beside it would take turns with its threads on the same cores, and both would be slower."""
+    log, gate = Log(), threading.Event()
+    one, two = Model(log, Pass("a", gate=gate)), Model(log)
+    with scheduling(log, one, two, count=2, depth=2, threads=2) as scheduler:
+        until(lambda: len(log.launched) == 1)
+        waits(scheduler, two, Pass("b"))
+        time.sleep(0.05)
+        assert len(log.launched) == 1
+        gate.set()
+        until(lambda: len(log.launched) == 2)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from local_aws.cloudformation.context import Context
 from local_aws.cloudformation.engine import Engine
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources import ResourceTypes
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
+from local_aws.cloudformation.templates.schemas import Schema
 from local_aws.kit.clients import Clients
 
 if TYPE_CHECKING:
@@ -57,8 +58,16 @@ class FakeThing(ResourceType):
     """`Key` and `Name` cannot change in place; `Value` can."""
 
     type = "AWS::Test::Thing"
-    known = frozenset({"Key", "Name", "Value", "Tags"})
-    create_only = frozenset({"Key", "Name"})
+    known = frozenset({"Key", "Name", "Shape", "Value", "Tags"})
+    fixed: ClassVar[dict[str, str]] = {"Shape": "Shape is for life"}
+    schema = Schema(
+        properties=frozenset({*known, "Arn", "Elsewhere"}),
+        create_only=frozenset({("Key",), ("Name",), ("Value", "Fixed")}),
+        read_only=frozenset({("Arn",)}),
+        attributes=frozenset({"Arn", "Value", "Absent"}),
+        taggable=True,
+        system_tags=True,
+    )
     name_property = "Name"
     volatile = frozenset({"Value"})
 
@@ -102,6 +111,7 @@ class FakeStore(ResourceType):
     """A custom resource whose physical id follows from its `Content`."""
 
     type = "Custom::Store"
+    schema = Schema()
     volatile = None
     rolls_back_by_update = True
 

@@ -10,8 +10,9 @@ from cloud_fakes import World, body, history, settled, thing
 from fakes.faults import faulted
 
 from local_aws.cloudformation import operations, queries
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError
+from local_aws.cloudformation.errors import CloudFormationError, ResourceFailure, ValidationError
 from local_aws.cloudformation.operations import get_stack
+from local_aws.cloudformation.resources.custom import CustomResource, Responses
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.engine import Engine
@@ -349,6 +350,79 @@ def test_condition_switches_a_resource(engine: Engine, world: World) -> None:
     assert set(world.existing) == {"A-1"}
 
 
+OFF = {"Conditions": {"On": {"Fn::Equals": ["a", "b"]}}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "outputs", "block"),
+    [
+        ({"A": thing(Value={"Ref": "B"})}, {}, "Resources"),
+        ({"A": thing(Value={"Fn::GetAtt": ["B", "Arn"]})}, {}, "Resources"),
+        ({"A": thing(Value={"Fn::Sub": "x-${B.Arn}"})}, {}, "Resources"),
+        ({"A": thing(Value={"Fn::If": ["On", "x", {"Ref": "B"}]})}, {}, "Resources"),
+        ({"A": thing()}, {"O": {"Value": {"Ref": "B"}}}, "Outputs"),
+        ({"A": thing()}, {"O": {"Value": "x", "Export": {"Name": {"Ref": "B"}}}}, "Outputs"),
+    ],
+)
+def test_a_reference_to_a_resource_that_is_left_out_is_refused(
+    engine: Engine, world: World, resources: dict[str, Any], outputs: dict[str, Any], block: str
+) -> None:
+    """A condition that does not hold leaves a resource out; AWS refuses the template before it makes anything."""
+    template = {**resources, "B": {**thing(), "Condition": "On"}}
+    with faulted("ValidationError", 400, f"Unresolved resource dependencies [B] in the {block} block"):
+        create(engine, {}, TemplateBody=body(template, Outputs=outputs, **OFF))
+    assert world.calls == []
+    create(engine, {"A": thing()})
+    with faulted("ValidationError", 400, f"[B] in the {block} block"):
+        update(engine, {}, TemplateBody=body(template, Outputs=outputs, **OFF))
+
+
+def test_what_is_left_out_may_refer_to_what_is_left_out(engine: Engine, world: World) -> None:
+    """Branches not taken, resources and outputs that are left out too, and DependsOn."""
+    resources = {
+        "A": thing(Value={"Fn::If": ["On", {"Ref": "B"}, "x"]}, depends_on=["B"]),
+        "B": {**thing(), "Condition": "On"},
+        "C": {**thing(Value={"Ref": "B"}), "Condition": "On"},
+    }
+    outputs = {"O": {"Value": {"Ref": "C"}, "Condition": "On"}}
+    assert create(engine, {}, TemplateBody=body(resources, Outputs=outputs, **OFF)).status == "CREATE_COMPLETE"
+    assert set(world.existing) == {"A-1"}
+
+
+def test_another_type_under_the_same_id_is_refused(engine: Engine, world: World) -> None:
+    """CloudFormation never replaces a resource by one of another type."""
+    create(engine, CHAIN)
+    world.calls.clear()
+    with faulted("ValidationError", 400, "Update of resource type is not permitted"):
+        update(engine, {**CHAIN, "Endpoint": {"Type": "Custom::Store", "Properties": {"Content": "2"}}})
+    assert world.calls == []
+
+
+def test_a_create_only_property_deep_inside_replaces(engine: Engine, world: World) -> None:
+    """Only a change of that part of the property makes a new resource."""
+    create(engine, {"A": thing(Value={"Fixed": "1", "Free": "1"})})
+    update(engine, {"A": thing(Value={"Fixed": "1", "Free": "2"})})
+    assert set(world.existing) == {"A-1"}
+    update(engine, {"A": thing(Value={"Fixed": "2", "Free": "2"})})
+    assert set(world.existing) == {"A-2"}
+
+
+def test_a_property_for_life_fails_the_update_and_nothing_else(engine: Engine, world: World) -> None:
+    """The resource is not called, in the rollback neither."""
+    create(engine, {"A": thing(Shape="round")})
+    world.calls.clear()
+    stack = update(engine, {"A": thing(Shape="square")})
+    assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
+    assert "Shape is for life" in [event.reason for event in stack.events]
+    assert world.calls == []
+
+
+def test_a_custom_resource_keeps_its_function() -> None:
+    """A changed ServiceToken would send the resource to a function that does not know it."""
+    with pytest.raises(ResourceFailure, match="Modifying service token is not allowed"):
+        CustomResource(Responses(str)).check_fixed({"ServiceToken": "a"}, {"ServiceToken": "b"})
+
+
 def test_changed_stack_tags_reach_resources(engine: Engine, world: World) -> None:
     """A change of only the stack's tags updates resources with tags."""
     create(engine, {"A": thing()}, Tags=[{"Key": "k", "Value": "1"}])
@@ -472,7 +546,7 @@ def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.Mon
 def test_iam_resources_need_their_capability() -> None:
     """IAM resources need CAPABILITY_IAM, and named ones CAPABILITY_NAMED_IAM, which includes it."""
     from local_aws.cloudformation.checks import check_capabilities
-    from local_aws.cloudformation.template import parse_template
+    from local_aws.cloudformation.templates.template import parse_template
 
     plain = parse_template(body({"R": {"Type": "AWS::IAM::Role"}}))
     named = parse_template(body({"R": {"Type": "AWS::IAM::Role", "Properties": {"RoleName": "x"}}}))

@@ -9,7 +9,7 @@ from cloud_fakes import body, thing
 from fakes.faults import faulted
 
 from local_aws.cloudformation.graph import dependencies, restricted, reverse, run
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.template import parse_template
 
 
 def graph_of(resources: dict[str, Any]) -> dict[str, set[str]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.intrinsics import NO_VALUE, UNKNOWN, Reference, Resolver, references
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.intrinsics import NO_VALUE, UNKNOWN, Reference, Resolver, references
+from local_aws.cloudformation.templates.template import parse_template
 
 TEMPLATE = {
     "Mappings": {"Map": {"us-east-1": {"ami": "x"}}},
@@ -38,7 +38,8 @@ class Values:
 
 def make_resolver() -> Resolver:
     """A resolver of the template above."""
-    names = {"P": "p", "L": ["a", "b"], "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012"}
+    pseudo = {"AWS::Region": "us-east-1", "AWS::AccountId": "123456789012"}
+    names = {"P": "p", "Odd": "x${!b}{{y}}", "L": ["a", "b"], **pseudo}
     return Resolver(
         parse_template(json.dumps(TEMPLATE)),
         names=names,
@@ -71,8 +72,12 @@ def make_resolver() -> Resolver:
         ({"Fn::GetAZs": ""}, ["us-east-1a", "us-east-1b", "us-east-1c"]),
         ({"Fn::GetAZs": "eu-west-1"}, ["eu-west-1a", "eu-west-1b", "eu-west-1c"]),
         ({"Fn::ImportValue": {"Fn::Sub": "${P}-x"}}, "import:p-x"),
-        ({"Fn::ToJsonString": {"a": {"Ref": "P"}}}, '{"a":"p"}'),
-        ({"Fn::Length": {"Ref": "L"}}, 2),
+        ({"Fn::Sub": "${Odd}|${!b}"}, "x${!b}{{y}}|${b}"),
+        ({"Fn::Sub": ["${v}", {"v": "${P} ${!P}"}]}, "${P} ${!P}"),
+        ({"Fn::Join": ["", ["{{resolve:ssm:", "/name", "}}"]]}, "ssm:/name"),
+        ({"Fn::Sub": "{{resolve:ssm:/${P}}}"}, "ssm:/p"),
+        ({"Fn::Select": [1, {"Fn::Split": [":", "{{resolve:ssm:/a}}"]}]}, "ssm"),
+        ({"Fn::Join": [",", {"Fn::Split": ["/", {"Ref": "Later"}]}]}, UNKNOWN),
         ("{{resolve:ssm:/name:2}}/x", "ssm:/name:2/x"),
         ({"a": {"Ref": "AWS::NoValue"}, "b": [{"Ref": "AWS::NoValue"}, 1]}, {"b": [1]}),
         ({"Condition": {"StringEquals": {"k": {"Ref": "P"}}}}, {"Condition": {"StringEquals": {"k": "p"}}}),
@@ -102,7 +107,13 @@ def test_conditions() -> None:
         ({"Fn::FindInMap": ["Map", "eu", "ami"]}, "Map::eu::ami"),
         ({"Fn::Select": [7, {"Ref": "L"}]}, "7"),
         ({"Fn::If": ["Nope", 1, 2]}, "Nope"),
+        ({"Fn::Select": [-1, {"Ref": "L"}]}, "nonexistent value at index -1"),
+        ({"Fn::Select": ["-1", {"Ref": "L"}]}, "nonexistent value at index -1"),
+        ({"Fn::Select": [0, {"Ref": "P"}]}, "a list to select from"),
+        ({"Fn::Join": ["", {"Ref": "P"}]}, "a list to be joined"),
         ({"Fn::Join": ["", [{"Ref": "L"}]]}, "text is needed"),
+        ({"Fn::ToJsonString": {"a": 1}}, "Fn::ToJsonString"),
+        ({"Fn::Length": {"Ref": "L"}}, "Fn::Length"),
         ("{{resolve:secretsmanager:x}}", "secretsmanager"),
     ],
 )

@@ -12,7 +12,7 @@ from fakes.faults import faulted
 from local_aws.cloudformation.checks import check_template
 from local_aws.cloudformation.resources import ResourceTypes, aws_types
 from local_aws.cloudformation.resources.custom import CustomResource, Responses
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.template import parse_template
 
 VARIANT = {"VariantName": "v", "InstanceType": "ml.p4d.24xlarge", "InitialInstanceCount": 1}
 LAYOUTS = [{"AcceleratorPartitionTypes": ["mig-1g.5gb"]}]

@@ -10,8 +10,8 @@ from fakes.faults import faulted
 
 from local_aws.cloudformation import operations, queries
 from local_aws.cloudformation.change_sets import differences
-from local_aws.cloudformation.intrinsics import UNKNOWN
 from local_aws.cloudformation.operations import get_stack
+from local_aws.cloudformation.templates.intrinsics import UNKNOWN
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.engine import Engine

@@ -146,7 +146,7 @@ def test_a_changed_specification_is_an_update_in_place() -> None:
     assert arguments["Specification"] == specification("new")
     assert arguments["RuntimeConfig"] == {"CopyCount": 1}
     assert arguments["DeploymentConfig"] == {"RollingUpdatePolicy": policy}
-    assert not InferenceComponent().requires_replacement("Specification")
+    assert not InferenceComponent().schema.replaces(("Specification",), {}, {"ModelName": "m"})
 
 
 def test_an_update_that_sagemaker_took_back_fails() -> None:
@@ -175,11 +175,9 @@ def test_copies_that_scaling_has_set_are_left_alone() -> None:
 
 @pytest.mark.parametrize("fixed", ["InferenceComponentName", "EndpointName", "VariantName"])
 def test_what_cannot_change_fails_by_name(fixed: str) -> None:
-    """A renamed or moved component fails the update with the property."""
-    service = Service(("InService", "new", None))
+    """A renamed or moved component fails the update with the property, and no replacement is declared."""
     with pytest.raises(ResourceFailure, match=fixed):
-        InferenceComponent().update(request(service, properties=properties(**{fixed: "other"})))
-    assert service.calls == []
+        InferenceComponent().check_fixed(properties(), properties(**{fixed: "other"}))
 
 
 def test_a_wait_ends_when_the_operation_is_taken_back() -> None:

@@ -123,6 +123,6 @@ def test_deletion_waits_until_it_is_gone() -> None:
 def test_model_is_replaced_by_any_change_but_tags() -> None:
     """Each change of a SageMaker model except tags replaces the model."""
     model = Model()
-    assert model.requires_replacement("PrimaryContainer")
-    assert not model.requires_replacement("Tags")
+    assert model.schema.replaces(("PrimaryContainer", "Image"), "a", "b")
+    assert not model.schema.replaces(("Tags",), [], [{}])
     assert model.create(request(Service(("x", "", "")), properties={"ModelName": "m"})).attributes == {"ModelName": "m"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.template import parse_template
+from local_aws.cloudformation.templates.template import parse_template
 
 YAML = """
 AWSTemplateFormatVersion: 2010-09-09

@@ -7,7 +7,7 @@ import io
 import pytest
 from fakes.faults import faulted
 
-from local_aws.cloudformation.template import (
+from local_aws.cloudformation.templates.template import (
     BODY_LIMIT,
     OBJECT_LIMIT_BYTES,
     parse_template,

@@ -197,3 +197,10 @@ def test_the_task_is_inferred_from_the_architecture() -> None:
     assert task_of("BertForSequenceClassification") == "text-classification"
     with pytest.raises(ValueError, match="manually set `task`"):
         task_of("BertModel")
+
+
+def test_configuration_tokenizer_and_weights_are_of_the_revision() -> None:
+    """A pinned revision is what is fetched; without one the handler asks for none, which means main."""
+    pinned = read_options({"model_id": "org/name", "revision": "abc"})
+    assert pinned.source() == {"trust_remote_code": False, "revision": "abc"} == pinned.keywords()
+    assert read_options({"model_id": "org/name"}).source() == {"trust_remote_code": False}

@@ -18,12 +18,13 @@ from local_aws.cloudformation.errors import ValidationError, unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from local_aws.cloudformation.template import Template
+    from local_aws.cloudformation.templates.template import Template
 
 # Stands for a value that is known only after the deploy, with the text that AWS's change sets have.
 UNKNOWN: Final = "{{changeSet:KNOWN_AFTER_APPLY}}"
 DYNAMIC: Final = re.compile(r"\{\{resolve:([a-z-]+):([^}]+)\}\}")
 AVAILABILITY_ZONES: Final = ("a", "b", "c")
+SHORT: Final = 100
 
 
 class _NoValue:
@@ -71,21 +72,36 @@ class Resolver:
         self._conditions: dict[str, bool] = {}
 
     def resolve(self, node: Any) -> Any:
-        """Return the value of any part of a template; `NO_VALUE` when the whole part is to be left out."""
-        if isinstance(node, dict):
-            return self._resolve_dict(node)
-        if isinstance(node, list):
-            return [value for item in node if (value := self.resolve(item)) is not NO_VALUE]
-        return self._dynamic(node) if isinstance(node, str) else node
+        """Return the value of any part of a template; `NO_VALUE` when the whole part is to be left out.
 
-    def _resolve_dict(self, node: dict[str, Any]) -> Any:
+        Dynamic references are resolved last, so that a function sees the reference and not its value, and a
+        reference may be put together by `Fn::Sub` or `Fn::Join`.
+        """
+        return self._with_dynamic(self.evaluate(node))
+
+    def evaluate(self, node: Any) -> Any:
+        """Return the value of any part of a template with its dynamic references as they are written."""
+        if isinstance(node, dict):
+            return self._evaluate_dict(node)
+        if isinstance(node, list):
+            return [value for item in node if (value := self.evaluate(item)) is not NO_VALUE]
+        return node
+
+    def _evaluate_dict(self, node: dict[str, Any]) -> Any:
         if len(node) == 1:
             ((key, value),) = node.items()
-            if key in _FUNCTIONS:
-                return _FUNCTIONS[key](self, value)
+            if key in FUNCTIONS:
+                return FUNCTIONS[key](self, value)
             if key.startswith("Fn::"):
                 raise unsupported(f"intrinsic function {key}")
-        return {key: value for key, raw in node.items() if (value := self.resolve(raw)) is not NO_VALUE}
+        return {key: value for key, raw in node.items() if (value := self.evaluate(raw)) is not NO_VALUE}
+
+    def _with_dynamic(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._with_dynamic(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._with_dynamic(item) for item in value]
+        return self._dynamic(value) if isinstance(value, str) else value
 
     def condition(self, name: str) -> bool:
         """Return the value of a condition of the template; raises ValidationError for an unknown name."""
@@ -106,13 +122,13 @@ class Resolver:
             ((key, value),) = node.items()
             if key == "Condition":
                 return self.condition(str(value))
-            if key in _LOGIC:
-                return _LOGIC[key](self, value)
+            if key in LOGIC:
+                return LOGIC[key](self, value)
         raise ValidationError(f"Template error: {json.dumps(node)} is no condition")
 
     def text(self, node: Any) -> str:
         """Write a resolved value as text, as `Fn::Join` and `Fn::Sub` insert it."""
-        return as_text(self.resolve(node))
+        return as_text(self.evaluate(node))
 
     def ref(self, name: Any) -> Any:
         """Return the value of a `Ref`."""
@@ -140,12 +156,15 @@ class Resolver:
         text, variables = (value, {}) if isinstance(value, str) else (value[0], value[1])
 
         def insert(match: re.Match[str]) -> str:
-            name = match.group(1).strip()
+            if match.group("name") is None:
+                return f"${{{match.group('literal')}}}"
+            name = match.group("name").strip()
             if name in variables:
                 return self.text(variables[name])
             return as_text(self.get_att(name) if "." in name else self.ref(name))
 
-        return str(self._dynamic(SUB_VARIABLE.sub(insert, text).replace("${!", "${")))
+        # One pass: what an inserted value says of `${…}` is text.
+        return SUB_VARIABLE.sub(insert, text)
 
     def find_in_map(self, value: list[Any]) -> Any:
         """Return the value of a `Fn::FindInMap`."""
@@ -183,21 +202,30 @@ def as_text(value: Any) -> str:  # the value is any scalar of JSON
     return str(value)
 
 
+def short_text(value: Any) -> str:  # any part of a template
+    """Write a part of a template in a line of an error, cut after 100 characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= SHORT else f"{text[:SHORT]}…"
+
+
 def _join(resolver: Resolver, value: list[Any]) -> str:
-    items = resolver.resolve(value[1])
-    return as_text(value[0]).join(as_text(item) for item in items) if isinstance(items, list) else as_text(items)
+    items = resolver.evaluate(value[1])
+    if items == UNKNOWN:
+        return UNKNOWN
+    if not isinstance(items, list):
+        raise ValidationError(f"Template error: Fn::Join needs a list to be joined, not {short_text(items)}")
+    return as_text(value[0]).join(as_text(item) for item in items)
 
 
 def _select(resolver: Resolver, value: list[Any]) -> Any:
-    items = resolver.resolve(value[1])
+    index, items = resolver.text(value[0]), resolver.evaluate(value[1])
     if items in ([UNKNOWN], UNKNOWN):
         return UNKNOWN
-    try:
-        return items[int(resolver.text(value[0]))]
-    except (IndexError, ValueError):
-        raise ValidationError(
-            f"Template error: Fn::Select cannot select nonexistent value at index {value[0]}"
-        ) from None
+    if not isinstance(items, list):
+        raise ValidationError(f"Template error: Fn::Select needs a list to select from, not {short_text(items)}")
+    if not index.isdecimal() or int(index) >= len(items):
+        raise ValidationError(f"Template error: Fn::Select cannot select nonexistent value at index {index}")
+    return items[int(index)]
 
 
 def _split(resolver: Resolver, value: list[Any]) -> list[str]:
@@ -206,22 +234,18 @@ def _split(resolver: Resolver, value: list[Any]) -> list[str]:
 
 
 def _if(resolver: Resolver, value: list[Any]) -> Any:
-    return resolver.resolve(value[1] if resolver.condition(str(value[0])) else value[2])
+    return resolver.evaluate(value[1] if resolver.condition(str(value[0])) else value[2])
 
 
-def _length(resolver: Resolver, value: Any) -> int:
-    return len(resolver.resolve(value))
-
-
-_LOGIC: Final[dict[str, Callable[[Resolver, Any], bool]]] = {
+LOGIC: Final[dict[str, Callable[[Resolver, Any], bool]]] = {
     "Fn::Equals": lambda resolver, value: resolver.text(value[0]) == resolver.text(value[1]),
     "Fn::And": lambda resolver, value: all(resolver.holds(item) for item in value),
     "Fn::Or": lambda resolver, value: any(resolver.holds(item) for item in value),
     "Fn::Not": lambda resolver, value: not resolver.holds(value[0]),
     # The only function for Rules that the CDK writes: its check of the bootstrap version uses this function.
-    "Fn::Contains": lambda resolver, value: resolver.text(value[1]) in [as_text(v) for v in resolver.resolve(value[0])],
+    "Fn::Contains": lambda resolver, value: resolver.text(value[1]) in map(as_text, resolver.evaluate(value[0])),
 }
-_FUNCTIONS: Final[dict[str, Callable[[Resolver, Any], Any]]] = {
+FUNCTIONS: Final[dict[str, Callable[[Resolver, Any], Any]]] = {
     "Ref": lambda resolver, value: resolver.ref(value),
     "Fn::GetAtt": lambda resolver, value: resolver.get_att(value),
     "Fn::Sub": lambda resolver, value: resolver.sub(value),
@@ -233,13 +257,12 @@ _FUNCTIONS: Final[dict[str, Callable[[Resolver, Any], Any]]] = {
     "Fn::Base64": lambda resolver, value: base64.b64encode(resolver.text(value).encode()).decode(),
     "Fn::GetAZs": lambda resolver, value: resolver.region_zones(value),
     "Fn::ImportValue": lambda resolver, value: resolver.import_value(value),
-    "Fn::ToJsonString": lambda resolver, value: json.dumps(resolver.resolve(value), separators=(",", ":")),
-    "Fn::Length": _length,
 }
 
 
-# `${Name}` or `${Name.Attribute}`; `${!Literal}` is text.
-SUB_VARIABLE: Final = re.compile(r"\$\{([^!}][^}]*)\}")
+# `${Name}` or `${Name.Attribute}`; `${!Literal}` stands for the text `${Literal}`.
+SUB_VARIABLE: Final = re.compile(r"\$\{(?:!(?P<literal>[^}]*)|(?P<name>[^!}][^}]*))\}")
+SUB_NAME: Final = re.compile(r"[A-Za-z0-9_.:]+")
 
 
 @dataclass(frozen=True, order=True)
@@ -262,6 +285,26 @@ def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[R
         conditions: values of the template's conditions; if given, only the taken branch of a `Fn::If` counts.
     """
     return set(_walk(node, conditions or {}))
+
+
+def used_conditions(node: Any) -> set[str]:
+    """Return the names of the conditions that the `Fn::If` of an expression name."""
+    return {str(value[0]) for value in _arguments(node, "Fn::If")}
+
+
+def imported_names(node: Any) -> list[Any]:
+    """Return the arguments of all `Fn::ImportValue` of an expression."""
+    return list(_arguments(node, "Fn::ImportValue"))
+
+
+def _arguments(node: Any, function: str) -> Iterator[Any]:
+    if isinstance(node, dict):
+        if set(node) == {function}:
+            yield node[function]
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            yield from _arguments(item, function)
 
 
 def _walk(node: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
@@ -293,9 +336,10 @@ def _function(key: str, value: Any, conditions: Mapping[str, bool]) -> Iterator[
 
 def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
     text, variables = (value, {}) if isinstance(value, str) else (value[0], value[1])
-    for name in SUB_VARIABLE.findall(text):
-        if name.strip() not in variables:
-            target, _, attribute = name.strip().partition(".")
+    for match in SUB_VARIABLE.finditer(text):
+        name = (match.group("name") or "").strip()
+        if name and name not in variables:
+            target, _, attribute = name.partition(".")
             yield Reference(target, attribute)
     yield from _walk(list(variables.values()), conditions)
 

@@ -1,4 +1,4 @@
-"""Templates: read JSON and YAML from a body or from S3, check their form, and give parameters their values.
+"""Templates: read JSON and YAML from a body or from S3, and check the form of their resources.
 
 YAML short forms (`!Ref`, `!Sub`, `!GetAtt A.B` …) become the long forms, so that the other modules handle one spelling
 only (AWS: CloudFormation user guide, "Intrinsic function reference").
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import ipaddress
 import json
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -20,7 +19,7 @@ from botocore.exceptions import ClientError
 from local_aws.cloudformation.errors import ValidationError, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from local_aws.kit.clients import Clients
 
@@ -36,7 +35,11 @@ RESOURCE_KEYS: Final = frozenset(
         "CreationPolicy", "UpdatePolicy",
     }
 )  # fmt: skip
-POLICIES: Final = ("Delete", "Retain", "RetainExceptOnCreate")
+POLICIES: Final = {
+    "DeletionPolicy": ("Delete", "Retain", "RetainExceptOnCreate"),
+    "UpdateReplacePolicy": ("Delete", "Retain"),
+}
+VERSION: Final = "2010-09-09"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,10 @@ def parse_template(body: str) -> Template:
     unknown = sorted(set(document) - SECTIONS)
     if unknown:
         raise ValidationError(f"Invalid template property or properties {_names(unknown)}")
+    if document.get("AWSTemplateFormatVersion", VERSION) != VERSION:
+        raise ValidationError("Template format error: unsupported value for AWSTemplateFormatVersion.")
+    if (null := _null(document)) is not None:
+        raise ValidationError(f"[{null}] 'null' values are not allowed in templates")
     if document.get("Transform"):
         raise unsupported(f"Transform {document['Transform']}", fix="expand it first")
     resources = document.get("Resources")
@@ -141,19 +148,22 @@ def _read(body: str) -> dict[str, Any]:
     return document
 
 
-def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a value of a template has any type
-    if not logical_id.isalnum():
+def _null(node: Any, path: str = "") -> str | None:
+    """Return the path of the first null of a template, None if it has none."""
+    if node is None:
+        return path
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    found = (_null(item, f"{path}/{key}") for key, item in items)
+    return next((one for one in found if one is not None), None)
+
+
+def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a template holds anything
+    if not (logical_id.isascii() and logical_id.isalnum()):
         raise ValidationError(f"Template format error: Resource name {logical_id} is non alphanumeric.")
     if not isinstance(entry, dict) or not isinstance(entry.get("Type"), str):
         raise ValidationError(f"Template format error: [/Resources/{logical_id}] Every Resources member needs a Type.")
-    unknown = sorted(set(entry) - RESOURCE_KEYS)
-    if unknown:
-        raise ValidationError(f"Invalid template resource property {_names(unknown)} in [{logical_id}]")
-    for key in ("CreationPolicy", "UpdatePolicy"):
-        if entry.get(key):
-            raise unsupported(f"{key} of [{logical_id}]")
+    _check_keys(logical_id, entry)
     depends_on = entry.get("DependsOn") or ()
-    deletion_policy = _policy(logical_id, entry, "DeletionPolicy")
     return ResourceDefinition(
         logical_id=logical_id,
         type=entry["Type"],
@@ -161,15 +171,34 @@ def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a value o
         depends_on=(depends_on,) if isinstance(depends_on, str) else tuple(depends_on),
         condition=entry.get("Condition"),
         metadata=entry.get("Metadata") or {},
-        deletion_policy=deletion_policy,
+        deletion_policy=_policy(logical_id, entry, "DeletionPolicy"),
         update_replace_policy=_policy(logical_id, entry, "UpdateReplacePolicy"),
     )
 
 
+def _check_keys(logical_id: str, entry: Mapping[str, Any]) -> None:
+    """Reject an entry of Resources with a key that there is not, or with a value of the wrong kind."""
+    unknown = sorted(set(entry) - RESOURCE_KEYS)
+    if unknown:
+        raise ValidationError(f"Invalid template resource property {_names(unknown)} in [{logical_id}]")
+    for key in ("CreationPolicy", "UpdatePolicy"):
+        if entry.get(key):
+            raise unsupported(f"{key} of [{logical_id}]")
+    depends_on = entry.get("DependsOn") or ()
+    if not isinstance(depends_on, str) and not all(isinstance(one, str) for one in depends_on):
+        raise ValidationError(f"Template format error: DependsOn of [{logical_id}] must be a string or strings.")
+    if not isinstance(entry.get("Condition", ""), str):
+        raise ValidationError(f"Template format error: Every Condition member must be a string. ([{logical_id}])")
+    if not isinstance(entry.get("Properties", {}), dict):
+        raise ValidationError(f"Template format error: Properties of [{logical_id}] must be a map.")
+
+
 def _policy(logical_id: str, entry: Mapping[str, Any], key: str) -> str:
     policy = entry.get(key, "Delete")
-    if policy not in POLICIES:
-        raise unsupported(f"{key} {policy} of [{logical_id}]", allowed=", ".join(POLICIES))
+    if not isinstance(policy, str):
+        raise ValidationError(f"Template format error: Every {key} member must be a string. ([{logical_id}])")
+    if policy not in POLICIES[key]:
+        raise unsupported(f"{key} {policy} of [{logical_id}]", allowed=", ".join(POLICIES[key]))
     return str(policy)
 
 
@@ -200,11 +229,12 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
     Raises:
         ValidationError: the request names no template, the S3 object cannot be read, or the template is too large.
     """
-    if body := str(request.get("TemplateBody") or ""):
-        if len(body) > BODY_LIMIT:
+    if request.get("TemplateBody"):
+        body = str(request["TemplateBody"])
+        if len(body.encode()) > BODY_LIMIT:
             raise ValidationError(
-                f"1 validation error detected: Value '{body[:SHOWN]}...' at 'templateBody' failed to satisfy "
-                f"constraint: Member must have length less than or equal to {BODY_LIMIT}"
+                "1 validation error detected: Value at 'templateBody' failed to satisfy constraint: Member must have "
+                f"length less than or equal to {BODY_LIMIT}"
             )
         return body
     if not request.get("TemplateURL"):
@@ -247,116 +277,3 @@ def _is_path_style(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-SSM_VALUE: Final = "AWS::SSM::Parameter::Value<"
-LIST_TYPES: Final = ("CommaDelimitedList", "List<")
-HIDDEN: Final = "****"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """One parameter of a stack: `given` is what the user passed, `value` what a `Ref` to it gives."""
-
-    key: str
-    given: str
-    value: Any
-    is_ssm: bool
-    no_echo: bool
-
-    def described(self) -> dict[str, str]:
-        """Return the parameter's entry in DescribeStacks; the value of a NoEcho parameter is masked."""
-        entry = {"ParameterKey": self.key, "ParameterValue": HIDDEN if self.no_echo else self.given}
-        if self.is_ssm:
-            entry["ResolvedValue"] = HIDDEN if self.no_echo else _joined(self.value)
-        return entry
-
-
-def resolve_parameters(
-    template: Template,
-    given: Sequence[Mapping[str, Any]],
-    previous: Mapping[str, Parameter],
-    lookup_ssm: Callable[[str], str],
-) -> dict[str, Parameter]:
-    """Return a stack's parameters from the request, the stack's previous values and the template's defaults.
-
-    Args:
-        template: the template with its Parameters.
-        given: entries of the request, `{"ParameterKey", "ParameterValue"}` or `{"ParameterKey", "UsePreviousValue"}`.
-        previous: the stack's parameters before this operation.
-        lookup_ssm: reads an SSM parameter, for parameters of type `AWS::SSM::Parameter::Value<…>`.
-
-    Raises:
-        ValidationError: a parameter is unknown, missing or not allowed; the text names the parameter.
-    """
-    declared = template.section("Parameters")
-    passed = {entry["ParameterKey"]: _passed(entry, previous) for entry in given}
-    unknown = sorted(set(passed) - set(declared))
-    if unknown:
-        raise ValidationError(f"Parameters: [{', '.join(unknown)}] do not exist in the template")
-    texts = {key: passed.get(key, _default(spec)) for key, spec in declared.items()}
-    missing = sorted(key for key, text in texts.items() if text is None)
-    if missing:
-        raise ValidationError(f"Parameters: [{', '.join(missing)}] must have values")
-    return {key: _parameter(key, spec, str(texts[key]), lookup_ssm) for key, spec in declared.items()}
-
-
-def _passed(entry: Mapping[str, Any], previous: Mapping[str, Parameter]) -> str | None:
-    if not entry.get("UsePreviousValue"):
-        return entry.get("ParameterValue")
-    key = entry["ParameterKey"]
-    if key not in previous:
-        raise ValidationError(f"Invalid input for parameter key {key}. Cannot specify usePreviousValue as true")
-    return previous[key].given
-
-
-def _default(spec: Mapping[str, Any]) -> str | None:
-    default = spec.get("Default")
-    if isinstance(default, bool):
-        return "true" if default else "false"
-    return None if default is None else str(default)
-
-
-def _parameter(key: str, spec: Mapping[str, Any], text: str, lookup_ssm: Callable[[str], str]) -> Parameter:
-    _check(key, spec, text)
-    type_name = str(spec.get("Type", "String"))
-    is_ssm = type_name.startswith(SSM_VALUE)
-    resolved = lookup_ssm(text) if is_ssm else text
-    inner = type_name.removeprefix(SSM_VALUE) if is_ssm else type_name
-    value: Any = resolved
-    if inner.startswith(LIST_TYPES):
-        value = [part.strip() for part in resolved.split(",")] if resolved else []
-    no_echo = str(spec.get("NoEcho", "false")).lower() == "true"
-    return Parameter(key=key, given=text, value=value, is_ssm=is_ssm, no_echo=no_echo)
-
-
-def _check(key: str, spec: Mapping[str, Any], text: str) -> None:
-    allowed = [str(value) for value in spec.get("AllowedValues", [])]
-    if allowed and text not in allowed:
-        _reject(key, spec, f"Parameter '{key}' must be one of AllowedValues: {', '.join(allowed)} (it is '{text}')")
-    pattern = spec.get("AllowedPattern")
-    if pattern is not None and re.fullmatch(pattern, text) is None:
-        _reject(key, spec, f"Parameter '{key}' must match pattern {pattern} (it is '{text}')")
-    _check_bounds(key, spec, len(text), ("MinLength", "MaxLength"))
-    if spec.get("Type") == "Number":
-        try:
-            _check_bounds(key, spec, float(text), ("MinValue", "MaxValue"))
-        except ValueError:
-            _reject(key, spec, f"Parameter '{key}' must be a number (it is '{text}')")
-
-
-def _check_bounds(key: str, spec: Mapping[str, Any], size: float, names: tuple[str, str]) -> None:
-    low, high = (spec.get(name) for name in names)
-    if (low is not None and size < float(low)) or (high is not None and size > float(high)):
-        _reject(key, spec, f"Parameter '{key}' must be within {names[0]} {low} and {names[1]} {high} (it is {size})")
-
-
-def _reject(key: str, spec: Mapping[str, Any], message: str) -> None:
-    constraint = spec.get("ConstraintDescription")
-    if constraint:
-        message = f"Parameter '{key}' failed to satisfy constraint: {constraint}"
-    raise ValidationError(message)
-
-
-def _joined(value: Any) -> str:  # the value is a text or a list of texts
-    return ",".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,1 @@
+"""Templates as they are read: their sections, functions and parameters, and the schemas of resource types."""
