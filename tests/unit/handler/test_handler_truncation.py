@@ -17,7 +17,7 @@ from test_handler_equality import LIMIT, WORDS
 from tokenizers import models, pre_tokenizers, processors
 
 from cohost.handler.cohost_errors import BadInputError
-from cohost.handler.cohost_request import LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND, Cut
+from cohost.handler.cohost_request import LONGEST_FIRST, OFF, ONLY_FIRST, ONLY_SECOND, Cut
 from cohost.handler.cohost_texts import Text
 from cohost.handler.cohost_tokenizer import PlainTokenizer, Tokenizer
 
@@ -92,7 +92,8 @@ def test_texts_are_truncated_as_by_transformers(
     """With both kinds of tokenizers: the same tokens, segments, marks of truncated texts, and refusals."""
     raw = transformers_tokenizer(model, side)
     ours = [Tokenizer(raw, model), Tokenizer(plain(model, side), model)]
-    length = data.draw(st.integers(ours[0].shortest, 40) | st.integers(ours[0].shortest, LIMIT))
+    longest = max(len(one.ids) for one in ours[0].encode(texts, Cut(OFF, 10**9)))
+    length = data.draw(st.integers(ours[0].shortest, max(longest, ours[0].shortest)) | st.just(LIMIT))
     cut = Cut(strategy, length)
     right = wanted(raw, texts, cut)
     for tokenizer in ours:
