@@ -1,4 +1,9 @@
-"""The tokenizer of a model: from texts to token ids, truncated as requested; with and without transformers."""
+"""The tokenizer of a model: from texts to token ids, truncated as requested; with and without transformers.
+
+Sequences are truncated here, by the rules of the package tokenizers (0.22.2, utils/truncation.rs). That package returns
+the truncated parts too: of a pair, one sequence for each combination of a part of the first text and a part of the
+second. A single long pair then takes many seconds, and the texts of other requests wait meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import numpy as np
 import tokenizers  # type: ignore[import-untyped]
 
 from .cohost_errors import BadInputError, fault
-from .cohost_request import OFF
+from .cohost_request import LONGEST_FIRST, OFF, ONLY_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
     from .cohost_texts import Text
 
     Numbers = npt.NDArray[np.int32]
-
-_TOO_SHORT = "too short"
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class PlainTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._segments = segments
-        self._side = side
+        self.truncation_side = side
         self.pad_token_id = padding_id
         self.pad_token_type_id = 0
         self.model_max_length = maximum
@@ -124,33 +127,17 @@ class PlainTokenizer:
         """Return the number of tokens that are added to a text or a pair."""
         return int(self._tokenizer.num_special_tokens_to_add(pair))
 
-    def __call__(
-        self,
-        first: Sequence[str],
-        second: Sequence[str] | None,
-        *,
-        truncation: str | bool,
-        max_length: int | None = None,
-        **_: object,
-    ) -> Batch:
-        """Encode texts or pairs, in their order.
-
-        Raises:
-            Exception: tokenizers' own, when the text that may be cut is too short to be cut as far as needed.
-        """
-        if isinstance(truncation, str) and max_length is not None:
-            self._tokenizer.enable_truncation(max_length, strategy=truncation, direction=self._side)
-        else:
-            self._tokenizer.no_truncation()
+    def __call__(self, first: Sequence[str], second: Sequence[str] | None, **_: object) -> Batch:
+        """Encode texts or pairs at full length, in their order."""
         texts = list(first) if second is None else list(zip(first, second, strict=True))
         return Batch(self._tokenizer.encode_batch(texts), segments=self._segments)
 
 
 class Tokenizer:
-    """A fast transformers tokenizer. One thread only may use it, since truncation is a state of the tokenizer."""
+    """A fast tokenizer that truncates. One thread only may use it, since transformers' tokenizers have a state."""
 
     def __init__(self, tokenizer: Any, model: str) -> None:  # transformers has no types
-        """Wrap a tokenizer; raise ValueError if it is not a fast one, since only fast tokenizers report truncation."""
+        """Wrap a tokenizer; raise ValueError if it is not a fast one, since only fast tokenizers tell texts apart."""
         if not getattr(tokenizer, "is_fast", False):
             fix = "put a tokenizer.json beside its weights, or use handler stock"
             raise ValueError(fault("model_id", f"{model} has no fast tokenizer", fix=fix))
@@ -196,37 +183,69 @@ class Tokenizer:
         return whole
 
     def _encode(self, texts: Sequence[Text], cut: Cut, *, paired: bool) -> list[Encoded]:
-        limits = {"truncation": False} if cut.strategy == OFF else _truncation(cut, paired=paired)
-        try:
-            batch = self._tokenizer(
-                [text.first for text in texts],
-                [text.second for text in texts] if paired else None,
-                padding=False,
-                return_attention_mask=False,
-                verbose=False,
-                **limits,
-            )
-        except Exception as error:
-            if _TOO_SHORT not in str(error):
-                raise
-            problem = f"is as long as the limit of {cut.max_length} tokens, and only the other text may be cut"
-            raise BadInputError(fault(cut.second_field, problem, fix="shorten it")) from error
+        batch = self._tokenizer(
+            [text.first for text in texts],
+            [text.second for text in texts] if paired else None,
+            truncation=False,
+            padding=False,
+            return_attention_mask=False,
+            verbose=False,
+        )
         segments = batch.get("token_type_ids") or [None] * len(texts)
-        cuts = [bool(encoding.overflowing) for encoding in batch.encodings]
-        return [
-            Encoded(_numbers(ids), None if segment is None else _numbers(segment), truncated=cut)
-            for ids, segment, cut in zip(batch["input_ids"], segments, cuts, strict=True)
+        encoded = [
+            Encoded(_numbers(ids), None if segment is None else _numbers(segment), truncated=False)
+            for ids, segment in zip(batch["input_ids"], segments, strict=True)
         ]
+        if cut.strategy != OFF:
+            for one, encoding in zip(encoded, batch.encodings, strict=True):
+                if len(one.ids) > cut.max_length:
+                    self._truncate(one, encoding.sequence_ids, cut, paired=paired)
+        return encoded
+
+    def _truncate(self, one: Encoded, texts: list[int | None], cut: Cut, *, paired: bool) -> None:
+        """Remove tokens from a sequence; `texts` has each token's text, 0 or 1, and None for special tokens."""
+        room = cut.max_length - int(self._tokenizer.num_special_tokens_to_add(pair=paired))
+        lengths = (texts.count(0), texts.count(1))
+        # A single text is the only one to truncate, whichever text of a pair the caller chose.
+        kept = _kept(lengths, room, cut.strategy if paired else LONGEST_FIRST)
+        if kept is None:
+            problem = f"is as long as the limit of {cut.max_length} tokens, and only the other text may be cut"
+            raise BadInputError(fault(cut.second_field, problem, fix="shorten it"))
+        stays = np.ones(len(texts), dtype=bool)
+        for text, (length, keep) in enumerate(zip(lengths, kept, strict=True)):
+            if keep < length:
+                start = texts.index(text)  # no special token stands between the tokens of a text
+                begin = start if self._tokenizer.truncation_side == "left" else start + keep
+                stays[begin : begin + length - keep] = False
+        one.ids = one.ids[stays]
+        one.segments = None if one.segments is None else one.segments[stays]
+        one.truncated = True
+
+
+def _kept(lengths: tuple[int, int], room: int, strategy: str) -> tuple[int, int] | None:
+    """Return the number of tokens that each text of a pair keeps when the pair is too long.
+
+    Args:
+        lengths: the tokens of both texts without special tokens; 0 for the second of a single text.
+        room: the most tokens of both texts together.
+        strategy: names the text to truncate.
+
+    Returns:
+        None if only one text may be truncated, and it would lose all its tokens.
+    """
+    first, second = lengths
+    if strategy == LONGEST_FIRST:
+        shorter = min(first, second, room // 2)
+        # With both texts truncated, the first keeps the smaller half, unless the first is the longer one.
+        return (room - shorter, shorter) if first > second else (shorter, room - shorter)
+    if strategy == ONLY_FIRST:
+        return (room - second, second) if room > second else None
+    return (first, room - first) if room > first else None
 
 
 def _numbers(values: Sequence[int]) -> Numbers:
     # Converted here, because the thread that launches passes has no time for it.
     return np.asarray(values, dtype=np.int32)
-
-
-def _truncation(cut: Cut, *, paired: bool) -> dict[str, Any]:
-    # A single text is the only one to truncate, whichever text of a pair the caller chose.
-    return {"truncation": cut.strategy if paired else "longest_first", "max_length": cut.max_length}
 
 
 def _check_lengths(encoded: Sequence[Encoded], limit: int) -> None:
