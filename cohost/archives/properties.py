@@ -1,7 +1,7 @@
 """A writer and reader of Java properties text by the rules of java.util.Properties (Java SE 17 API, method `load`).
 
-DJL Serving 0.36.0 passes serving.properties to `load` as a byte stream, which `load` decodes as ISO-8859-1. This module
-writes ASCII only, so the encoding does not matter.
+DJL Serving 0.36.0 passes serving.properties to `load` as a byte stream, which `load` decodes as ISO-8859-1. The
+function `dumps` writes ASCII only, so the encoding of serving.properties does not matter.
 """
 
 from __future__ import annotations

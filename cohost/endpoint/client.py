@@ -285,7 +285,7 @@ class CohostClient:
     def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
         """Return the error of a caller whose limit has passed.
 
-        It is a new object, because another waiting caller may raise the same refusal.
+        The error is a new object, because another waiting caller may raise the same refusal.
         """
         last = passed.last
         if not isinstance(last, InvocationError):

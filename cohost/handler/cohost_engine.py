@@ -179,7 +179,8 @@ class Engine:
     def expire(self) -> None:
         """Refuse the requests that have waited longer than `max_queue_time_s`.
 
-        It may be called from any thread: passes check only when they begin, so the watchdog calls it too.
+        Any thread may call `expire`: waiting times are otherwise checked only when a pass begins, so the watchdog calls
+        `expire` too.
         """
         limit = time.monotonic() - self._settings.max_queue_time_s
         with self._changed:

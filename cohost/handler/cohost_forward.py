@@ -2,8 +2,8 @@
 
 With `CompiledModel`, torch.compile fuses the steps that transformers runs one by one. Each shape that is new to the
 compiler takes it seconds to minutes, so batches are padded to one of a few lengths, and the number of sequences is left
-dynamic. That makes at most two programs per length: one for a single sequence, which the compiler treats separately,
-and one for more.
+dynamic. So the compiler makes at most two programs per length: one for a single sequence, which the compiler treats
+separately, and one for more.
 """
 
 from __future__ import annotations

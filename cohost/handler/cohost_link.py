@@ -101,9 +101,9 @@ class Link:
     """
 
     def __init__(self, folder: Path, server: int | None = None, end_process: Callable[[int], None] = os._exit) -> None:
-        """Prepare for the model whose files are in `folder`; `server` is the server's process, else the parent.
+        """Prepare for the model whose files are in `folder`; `server` is the server's process id.
 
-        `end_process` ends this process with an exit code.
+        Without `server`, the parent of this process is the server. `end_process` ends this process with an exit code.
         """
         self._folder = folder
         self._end_process = end_process
@@ -306,7 +306,7 @@ class Link:
                 self._end_process(LOST_DEVICE_CODE)
 
     def _opened(self, rank: Rank) -> tuple[tuple[socket.socket, dict[str, Any]], str]:
-        """Load the model over a new connection; return that with the engine process's answer, and the tokenizer.
+        """Load the model over a new connection; return the connection, the engine process's answer, and the tokenizer.
 
         Raises:
             Exception: see `load`.

@@ -10,7 +10,8 @@ If the answer is not certain, the process continues: one process too many costs 
 model is certainly unloaded if no listed model of this folder has a worker that could have started the process before
 this one; a listed model without such a worker was loaded again after the unloading.
 
-This module uses the standard library only, since nothing else may be imported before the answer is known.
+The module `cohost_restart` uses the standard library only, since a restarted process may import nothing else before the
+server has answered the query for its models.
 """
 
 from __future__ import annotations
