@@ -68,7 +68,7 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
 
 @cache
 def _dispatcher() -> Any:
-    """Return moto's dispatcher to its applications, one per service. It is made once, since moto's state is global."""
+    """Return moto's dispatcher to its applications per service, always the same one, since moto's state is global."""
     from moto import server
 
     moto: Any = server  # moto does not mark its documented names as exports
@@ -283,8 +283,8 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
 def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
     """Return the answer to a request to STS that moto would answer wrongly; None for the requests that moto gets.
 
-    moto's GetCallerIdentity knows only the keys that moto issued. Its AssumeRole into another account would create an
-    empty second account, and its GetSessionToken and GetFederationToken return a fixed key that is public.
+    moto's GetCallerIdentity knows only the keys that moto issued. moto's AssumeRole into another account would create
+    an empty second account, and moto's GetSessionToken and GetFederationToken return a fixed key that is public.
     """
     form = parse_qs(body.decode("latin-1") or scope["query_string"].decode("latin-1"))
     action, key = form.get("Action", [""])[0], scope.get("aws_key")
