@@ -1,6 +1,6 @@
 """The services that moto emulates, run in this process through moto's public WSGI application.
 
-Three differences between moto and AWS are corrected here, because each would make a deploy fail:
+The module `moto_services` corrects three differences between moto and AWS, because each would make a deploy fail:
 - moto applies a bucket policy's Deny statement without its Condition, so a TLS-only policy denies all access;
 - a service that moto does not know gets an error in AWS's own form instead of a crash;
 - CloudTrail's LookupEvents, which the cdk CLI calls after a failed deploy, returns no events.

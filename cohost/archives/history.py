@@ -68,7 +68,7 @@ class History:
     def serve(self, served: Served | None) -> None:
         """Record the generation that is served now, and delete its record as an earlier generation.
 
-        None deletes the record of the served generation.
+        With None for the generation, delete the record of the served generation.
         """
         if served is None:
             self._bucket.delete([self._layout.served()])

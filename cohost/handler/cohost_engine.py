@@ -253,7 +253,7 @@ class Engine:
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
         """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded).
 
-        Each sequence that equals another in the batch is in the batch, too.
+        A sequence that equals a sequence of the batch joins the batch, too.
         """
         packs = self._forward.packs(candidates[0])
         equal: dict[object, list[int]] = {}
@@ -268,7 +268,7 @@ class Engine:
     def launch(self, one: _Pass) -> bool:
         """Launch a pass that the watchdog can see, and return False if the launch failed.
 
-        The pass's time limit is longer if its shape may have to be compiled first.
+        The pass's time limit is longer if its shape has possibly not been compiled yet.
         """
         sequences = one.sequences
         one.size = (len(sequences), self._forward.tokens_of(sequences))

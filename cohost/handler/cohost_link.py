@@ -87,7 +87,7 @@ class _Call:
     deaths: int = 0
 
     def packed(self) -> bytes:
-        """Return the message with the present age; what an engine process may have died of, runs alone."""
+        """Return the message with the present age; a request that an engine process possibly died of runs alone."""
         head = {**self.head, "age_s": time.monotonic() - self.arrived}
         if self.deaths and "level" in head:
             head["level"] = Level.ALONE
@@ -275,7 +275,7 @@ class Link:
     async def _reopen(self) -> None:
         """Load the model again, with growing pauses between failures; waiting calls get the reason of a failure.
 
-        After three failures in a row that only another instance may cure (no GPU, ends of the engine process) this
+        After three failures in a row that perhaps only another instance cures (no GPU, ends of the engine process) this
         process ends, too: the server restarts it `retry_threshold` times, and then SageMaker replaces the instance.
         """
         hard_failures = 0

@@ -226,7 +226,7 @@ def _attention(
 
 
 def takes_prepared_mask(model: Any) -> bool:  # transformers has no types
-    """Return True if padded batches may carry their mask as numbers that attention adds to its scores.
+    """Return True if the model accepts a padded batch's mask as numbers that attention adds to its scores.
 
     Any other mask is copied back to the host by transformers' sdpa, to see if it hides tokens, which waits for the GPU.
     """

@@ -46,7 +46,7 @@ class Policy:
 
     @property
     def scales_in(self) -> bool:
-        """Return True if the policy may reduce the capacity."""
+        """Return True if the policy is allowed to reduce the capacity."""
         return not self.configuration.get("DisableScaleIn", False)
 
     @property

@@ -121,7 +121,7 @@ class Model:
 
     @property
     def alive(self) -> bool:
-        """Return True if the model has a process, or may start one."""
+        """Return True if the model has a process, or can still start one."""
         return self.pool is not None and self.pool.alive
 
     def remove_files(self, context: ContainerContext) -> None:

@@ -86,7 +86,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Return True if the worker has a process, is starting one, or may still start one."""
+        """Return True if the worker has a process, is starting one, or can still start one."""
         return not self._ended and (self._connection is not None or self._loss_pending or bool(self._tasks))
 
     async def start(self) -> None:
