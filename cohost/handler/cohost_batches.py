@@ -45,7 +45,7 @@ class Ticket(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """The queue of one model's requests, of at most `capacity` sequences. Not thread-safe: the engine locks the queue."""
+    """The queue of one model's requests, of at most `capacity` sequences. Not thread-safe: the engine locks it."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

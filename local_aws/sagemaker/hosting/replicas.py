@@ -348,7 +348,7 @@ async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
-    """Stop containers after their running calls have ended or the limit is over; callers send no new calls meanwhile."""
+    """Stop containers after their running calls have ended or the limit is over; no new calls are sent meanwhile."""
     try:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)
