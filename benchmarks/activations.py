@@ -90,7 +90,10 @@ def make_model(architecture: str, size: tuple[int, int, int, int], device: str, 
 
 
 def measure(model: Any, batch: int, tokens: int) -> int:
-    """Return the peak bytes of one pass beyond weights and inputs, with texts of two lengths, after a warm-up pass."""
+    """Return the peak memory of one forward pass over texts of two lengths, in bytes, without weights and inputs.
+
+    A pass before the measured one warms the model up.
+    """
     device = model.device
     ids = torch.randint(5, 1000, (batch, tokens), device=device)
     mask = torch.ones_like(ids)

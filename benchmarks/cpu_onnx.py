@@ -1,9 +1,9 @@
 """Compare int8 ONNX with torch fp32, one text at a time, with all-MiniLM-L6-v2: the speed-up and the labels.
 
-Both run on one thread, in turns, in one process, so that other work on the machine affects both. The goal is GOAL times
-as many texts per second over all texts, with equal top labels: a text's label is that of LABELS whose vector is nearest
-to the text's own. Each text is plainly about one label, since for others torch itself decides by a hundredth. Ends with
-1 if either is missed.
+ONNX and torch run on one thread, in turns, in one process, so that other work on the machine affects both engines. The
+goal is GOAL times as many texts per second over all texts, with equal top labels: a text's label is that of LABELS
+whose vector is nearest to the text's own. Each text is plainly about one label, since for others torch itself decides
+by a hundredth. The program ends with exit code 1 if the speed misses the goal or a label differs.
 
 Run it as `python benchmarks/cpu_onnx.py [--rounds N]`.
 """

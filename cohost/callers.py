@@ -39,9 +39,9 @@ def foreign_caller(headers: Mapping[str, str]) -> str | None:
 
     The header names are in lower case.
 
-    No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request that a page may
-    read, and Sec-Fetch-Site with every request. A page can use a host name that resolves to 127.0.0.1 as its own origin
-    ("DNS rebinding"), but the Host header then contains that name.
+    No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request whose answer a page
+    is allowed to read, and Sec-Fetch-Site with every request. A page can use a host name that resolves to 127.0.0.1 as
+    its own origin ("DNS rebinding"), but the Host header then contains that name.
     """
     if "origin" in headers:
         return f"Origin {headers['origin']}: web pages may not call this server; allowed: no Origin."

@@ -1,7 +1,7 @@
 """The `cohost` command: the table of its subcommands, and how it ends.
 
-Each subcommand parses its arguments, calls one function of the core, and prints. Its module is imported when it is
-called, so that `cohost --help` loads neither boto3 nor pydantic.
+Each subcommand parses its arguments, calls one function of the core, and prints. The module of a subcommand is imported
+when the subcommand is called, so that `cohost --help` loads neither boto3 nor pydantic.
 
 Exit codes: 0 success; 1 an error, printed as one line on stderr; 2 wrong usage; 130 stopped with Ctrl-C.
 """

@@ -8,8 +8,9 @@ stack's outputs. A wrong name, or an argument of another topology, is rejected b
 call reaches the wrong model.
 
 CustomAttributes: DJL Serving 0.36.0 takes the model from the attribute `model_name=…` among the `;`-separated custom
-attributes (from the last one, if there are several). It ignores the case of the attribute's name and the spaces around
-it. The value is the server's name of the model, which has `_` where the catalog's name has a hyphen (`server_name`).
+attributes (from the last one, if there are several). DJL Serving ignores the case of an attribute's name and the spaces
+around the name. The attribute's value is the server's name of the model, which has `_` where the catalog's name has a
+hyphen (`server_name`).
 """
 
 from __future__ import annotations

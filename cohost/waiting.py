@@ -162,7 +162,7 @@ class Gate:
                 self._changed.notify_all()
 
     def _wait(self, caller: _Caller) -> None:
-        """Return once the caller may make its call: the gate is open, or the caller polls and its pause is over."""
+        """Return once it is the caller's turn to call: the gate is open, or the caller polls and its pause is over."""
         while self._takes_turn(caller):
             caller.report()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))

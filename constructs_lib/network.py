@@ -32,8 +32,8 @@ _WITHOUT_RESOURCE = (
 class ContainerNetwork(Construct):
     """The network of an endpoint's containers: in a VPC, or cut off from any network, or both.
 
-    If the catalog names route tables, an S3 gateway endpoint is created for them. It costs nothing, and lets subnets
-    without internet reach the archives and weights in S3.
+    If the catalog names route tables, an S3 gateway endpoint is created for them. An S3 gateway endpoint costs nothing,
+    and lets subnets without internet reach the archives and weights in S3.
 
     Args:
         network: the catalog's section `network`; its ids are used unchecked, since a synth looks nothing up.

@@ -206,7 +206,8 @@ def _served_names(
 ) -> dict[str, str]:
     """Return the container's name of each model to call, by the model's name in the catalog.
 
-    Both names differ if the container was started with a folder per model, as on a scale-to-zero endpoint.
+    The container's name and the catalog's name of a model differ if the container was started with a folder per model,
+    as on a scale-to-zero endpoint.
     """
     if wanted and all(server_name(name) == name for name in wanted):
         return {name: name for name in wanted}

@@ -117,8 +117,8 @@ class ThisMachineOnly:
 class Gateway:
     """The ASGI app of the front door, for signed requests only.
 
-    It adds to the `scope` of a request `aws_key`, the `AccessKey` that signed the request, and for a service
-    `aws_scope`, the `CredentialScope` of the signature.
+    The front door adds to the `scope` of a request `aws_key`, the `AccessKey` that signed the request, and for a
+    service `aws_scope`, the `CredentialScope` of the signature.
 
     Args:
         memory: the memory for the bodies of all requests.

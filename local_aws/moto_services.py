@@ -1,6 +1,6 @@
 """The services that moto emulates, run in this process through moto's public WSGI application.
 
-Three differences between moto and AWS are corrected here, because each would make a deploy fail:
+The module `moto_services` corrects three differences between moto and AWS, because each would make a deploy fail:
 - moto applies a bucket policy's Deny statement without its Condition, so a TLS-only policy denies all access;
 - a service that moto does not know gets an error in AWS's own form instead of a crash;
 - CloudTrail's LookupEvents, which the cdk CLI calls after a failed deploy, returns no events.
@@ -68,7 +68,7 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
 
 @cache
 def _dispatcher() -> Any:
-    """Return moto's dispatcher to its applications, one per service. It is made once, since moto's state is global."""
+    """Return moto's dispatcher to its applications per service, always the same one, since moto's state is global."""
     from moto import server
 
     moto: Any = server  # moto does not mark its documented names as exports
@@ -283,8 +283,8 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
 def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
     """Return the answer to a request to STS that moto would answer wrongly; None for the requests that moto gets.
 
-    moto's GetCallerIdentity knows only the keys that moto issued. Its AssumeRole into another account would create an
-    empty second account, and its GetSessionToken and GetFederationToken return a fixed key that is public.
+    moto's GetCallerIdentity knows only the keys that moto issued. moto's AssumeRole into another account would create
+    an empty second account, and moto's GetSessionToken and GetFederationToken return a fixed key that is public.
     """
     form = parse_qs(body.decode("latin-1") or scope["query_string"].decode("latin-1"))
     action, key = form.get("Action", [""])[0], scope.get("aws_key")

@@ -160,7 +160,7 @@ class Gzip:
     def pause(self) -> bytes:
         """Return the pending compressed bytes, padded to a whole byte.
 
-        Other compressed data may follow, since no deflate reference reaches back beyond this point.
+        Other compressed data can follow the returned bytes, since no deflate reference reaches back beyond them.
         """
         return self._deflate.flush(zlib.Z_FULL_FLUSH)
 

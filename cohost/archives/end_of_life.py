@@ -1,8 +1,8 @@
 """The Lambda function behind the custom resource `Custom::LmiEndOfLife`: computes when an endpoint expires.
 
-Its handler is `archives.end_of_life.on_event`. The moment of expiry is the time of the deploy that created the resource
-or changed `Minutes`, plus `Minutes`. An update that does not change `Minutes` keeps the moment of expiry. The physical
-id contains this moment; it is stored nowhere else.
+The function's handler is `archives.end_of_life.on_event`. The moment of expiry is the time of the deploy that created
+the resource or changed `Minutes`, plus `Minutes`. An update that does not change `Minutes` keeps the moment of expiry.
+The physical id contains this moment; it is stored nowhere else.
 
 Properties: `Minutes`, the time to expiry; `Expires`, the same time as the catalog states it, for readers of a diff.
 Attributes: `At`, the moment of expiry, and `ThenAt`, one minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.

@@ -1,6 +1,6 @@
 """The base of all errors of the project, the errors of this folder, and the faults that `verify` reports.
 
-The base is in this folder because the Lambda function contains no other code of cohost.
+The base of all errors is in `cohost/archives` because the Lambda function contains no other code of cohost.
 """
 
 from __future__ import annotations

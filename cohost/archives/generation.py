@@ -2,7 +2,7 @@
 
 SageMaker never reads a loaded archive again ("use a new and unique name", AWS: add models to a multi-model endpoint).
 So within a generation a model's name always has the same content; changed content needs another generation, and so
-another ModelDataUrl. Nothing in this module calls S3.
+another ModelDataUrl. The module `generation` never calls S3.
 """
 
 from __future__ import annotations

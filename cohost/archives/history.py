@@ -1,8 +1,8 @@
 """Records of the served generation (published set of archives), of the earlier ones, and of their properties.
 
 CloudFormation sends the same delete request after an update has replaced a generation and when its stack is deleted.
-The records distinguish the two cases. They are objects in the bucket, beside the archives (layout.py), because the
-Lambda function is stateless.
+The records distinguish the two cases. The records are objects in the bucket, beside the archives (layout.py), because
+the Lambda function is stateless.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class History:
     def serve(self, served: Served | None) -> None:
         """Record the generation that is served now, and delete its record as an earlier generation.
 
-        None deletes the record of the served generation.
+        With None for the generation, delete the record of the served generation.
         """
         if served is None:
             self._bucket.delete([self._layout.served()])

@@ -1,4 +1,4 @@
-"""The keys of all objects of a model store in its bucket. Nothing in this module calls S3.
+"""The keys of all objects of a model store in its bucket. The module `layout` never calls S3.
 
 <prefix><generation>/<name>.tar.gz                   archives, and nothing else: ModelDataUrl points to this folder
 <prefix><generation>/models.tar.gz                   a bundle, the one archive of all models: ModelDataUrl is its URI

@@ -1,7 +1,7 @@
 """A writer and reader of Java properties text by the rules of java.util.Properties (Java SE 17 API, method `load`).
 
-DJL Serving 0.36.0 passes serving.properties to `load` as a byte stream, which `load` decodes as ISO-8859-1. This module
-writes ASCII only, so the encoding does not matter.
+DJL Serving 0.36.0 passes serving.properties to `load` as a byte stream, which `load` decodes as ISO-8859-1. The
+function `dumps` writes ASCII only, so the encoding of serving.properties does not matter.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FIRST_ASTRAL = 0x10000
 def dumps(properties: Mapping[str, str]) -> str:
     """Return properties as ASCII text: `key=value` lines in the given order, each ended by a line feed.
 
-    Only characters that Java would read differently are escaped. A space at the end of a value is written as an escape
-    too, so that no editor removes it and no reader overlooks it.
+    `dumps` escapes only characters that Java would read differently. A space at the end of a value is written as an
+    escape too, so that no editor removes it and no reader overlooks it.
 
     Raises:
         ArtifactError: a key is empty, or a key or value has half of a surrogate pair, which is not a character.

@@ -198,7 +198,7 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
     """Yield the faults that make DJL Serving end an asynchronous model's process, or not restart a dead one.
 
-    Recorded: `djl_lifecycle`, 27 and 28.
+    The server's behaviour was recorded (`djl_lifecycle`, 27 and 28).
     """
     if properties.get("option.async_mode", "").lower() != "true":
         return

@@ -71,7 +71,7 @@ class Revision:
 def revision_in(properties: Mapping[str, str]) -> Revision | None:
     """Return the revision whose pushed weights `option.model_id` names with the placeholder of the bucket's name.
 
-    None if `option.model_id` names other weights.
+    Return None if `option.model_id` names other weights.
     """
     return _parsed(_LOCATION, properties.get(MODEL_ID, ""))
 

@@ -34,8 +34,8 @@ _UNITS: Final[Mapping[Metric, str]] = {"concurrency": "calls at a time", "invoca
 def check_catalog(catalog: Catalog) -> Catalog:
     """Return the given catalog if its sections do not contradict each other.
 
-    `load_catalog` has already checked a catalog from a file. This check is for catalogs that were made or changed in
-    memory, and for stacks, which deploy only checked catalogs.
+    `load_catalog` has already checked a catalog from a file. `check_catalog` is for catalogs that were made or changed
+    in memory, and for stacks, which deploy only checked catalogs.
 
     Raises:
         CatalogError: settings contradict each other; the text has one line per fault.

@@ -149,8 +149,8 @@ class Network(Settings):
 class DeviceSettings(Settings):
     """The workers of a model on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
 
-    Both bounds are always written to serving.properties, because DJL Serving's documentation and code disagree on their
-    defaults.
+    The minimum and the maximum of workers are always written to serving.properties, because DJL Serving's documentation
+    and code disagree on their defaults.
     """
 
     min_workers: Workers = Field(default=1, alias="minWorkers", description="1 to 64 workers")

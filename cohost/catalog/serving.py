@@ -148,8 +148,8 @@ def archives_of(
 def _model_id(entry: ModelEntry) -> str | None:
     """Return the location from which the container fetches a model's weights.
 
-    The location of pushed weights has a placeholder for the bucket's name, which `files_of` fills in. None for weights
-    packed beside serving.properties, the server's default location.
+    The location of pushed weights has a placeholder for the bucket's name, which `files_of` fills in. Return None for
+    weights packed beside serving.properties, the server's default location.
     """
     revision = pushed_revision(entry)
     if revision is None:
@@ -208,7 +208,7 @@ def image_of(endpoint: Endpoint, region: str) -> ImageUri:
 def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
     """Return the InferenceAmiVersion: the catalog's, or one whose GPU driver fits the image's CUDA.
 
-    None leaves the choice to SageMaker.
+    If the function returns None, SageMaker chooses the InferenceAmiVersion.
     """
     match endpoint.inference_ami_version:
         case "default":

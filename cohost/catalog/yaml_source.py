@@ -87,7 +87,7 @@ def read_plain_yaml(path: Path) -> Any:  # YAML holds anything
 def _check_expansion(root: yaml.Node) -> None:
     """Raise ExpansionError for a document that is far larger or deeper with its aliases written out.
 
-    Each node is counted once, so a small file that would take minutes to expand is refused at once.
+    The check visits each YAML node once, so a small file that would take minutes to expand is refused at once.
     """
     sizes: dict[yaml.Node, int] = {}
     depths: dict[yaml.Node, int] = {}

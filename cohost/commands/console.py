@@ -170,7 +170,7 @@ def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
 
 
 def print_probes(probes: Sequence[Probe] | None) -> None:
-    """Print the outcome of each model's probe. None means that no probe was requested, [] that no copy runs."""
+    """Print the outcome of each model's probe; `probes` is None if no probe was requested, [] if no copy runs."""
     if probes is None:
         out.print("The models were not called; `cohost status --probe` calls each.")
     elif not probes:

@@ -165,7 +165,7 @@ def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False
 def _become_engines(command: str, arguments: list[str]) -> None:
     """Replace this process by the module `local_aws.engines`, so that only the module receives Ctrl-C.
 
-    The module then stops its server.
+    When the module `local_aws.engines` receives Ctrl-C, it stops its server.
     """
     check_packages(_NEEDED, "local")
     os.execv(  # noqa: S606 - our own module, no shell

@@ -69,7 +69,7 @@ def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
 def fleet_as_data(fleet: Fleet) -> dict[str, Any]:
     """Return a fleet (the placements of all models on endpoints) as data for JSON.
 
-    Each option is an instance type, with the models on each of its endpoints.
+    Each option of the fleet is an instance type, with the models on each endpoint of that type.
     """
     return {
         "models": fleet.models,

@@ -1,6 +1,6 @@
 """The expiry of a deployed endpoint: reading it, moving it, and restoring an endpoint that has expired.
 
-The stack's EventBridge schedules are changed in place, without CloudFormation. CloudFormation overwrites this change
+The stack's EventBridge schedules are changed in place, without CloudFormation. CloudFormation overwrites a moved expiry
 only when the schedules' properties change in the template. An endpoint that the expiry deleted is created again under
 the same name, with the endpoint configuration that the stack still has. CloudFormation identifies an endpoint by its
 ARN, which is the same again, so the next deploy finds the endpoint unchanged.
@@ -143,7 +143,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
 
 
 def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
-    """Move the endpoint's expiry. With None, the schedules stay in the stack, disabled and dated 2099-12-31.
+    """Move the endpoint's expiry. For None, the schedules stay in the stack, disabled and dated 2099-12-31.
 
     Raises:
         StackError: EventBridge Scheduler refuses to read or update a schedule.

@@ -1,7 +1,7 @@
 """Start and stop of the local AWS emulator, which runs as a separate process, and requests to its own pages.
 
-This module never imports the package `local_aws`, which implements the emulator: that package imports `cohost`, and a
-machine that only deploys does not have its dependencies.
+The module `cohost.deploy.local_aws` never imports the package `local_aws`, which implements the emulator: the package
+imports `cohost`, and a machine that only deploys lacks the package's dependencies.
 """
 
 from __future__ import annotations

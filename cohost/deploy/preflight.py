@@ -189,9 +189,9 @@ _NOT_THERE: Final = "ValidationException"
 def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
     """Check that an existing endpoint of the catalog's name can be updated to the catalog's topology and instance type.
 
-    SageMaker does not update an endpoint with models in its variant to one with inference components, or back. It does
-    not change the instance type of a variant that is registered with Application Auto Scaling (AWS: update endpoints
-    that use auto scaling).
+    SageMaker does not update an endpoint with models in its variant to one with inference components, or back.
+    SageMaker also does not change the instance type of a variant that is registered with Application Auto Scaling (AWS:
+    update endpoints that use auto scaling).
     """
     name, wanted = catalog.endpoint.name, catalog.endpoint
     variant = _variant_of(session, region, name)
@@ -258,7 +258,7 @@ LOGS: Final = "log groups"
 def check_log_groups(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
     """Check that no log group with a name of the stack's is left of an endpoint that is gone.
 
-    The names are fixed, and CloudFormation does not create a log group that exists already.
+    The names of the stack's log groups are fixed, and CloudFormation does not create a log group that exists already.
     """
     name = catalog.endpoint.name
     if _variant_of(session, region, name) is not None or _stack_that_had(session, region, name) is not None:

@@ -1,9 +1,9 @@
 """Rollback to an earlier generation (published set of archives), without the checkout that it was deployed from.
 
 The model store is the custom resource that publishes archives. The properties that a generation was published from are
-stored beside its archives. They replace the model store's present properties in the deployed template, and
-CloudFormation updates the stack to that template. No archive is packed again: the model store gets the generation's id,
-so the result does not depend on the code of the deployed publishing function.
+stored beside its archives. A rollback puts the stored properties into the deployed template in place of the model
+store's present properties, and CloudFormation updates the stack to that template. No archive is packed again: the model
+store gets the generation's id, so the result does not depend on the code of the deployed publishing function.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class _Restarts:
     """The wait of one model's calls while the model's worker process is restarted. Thread-safe.
 
     After a call has waited for its whole limit in vain, later calls with the same limit or a shorter one are sent only
-    once, until a call succeeds. So only one caller waits for a model that does not recover.
+    once, until a call succeeds. So only one caller waits in vain for a model that does not recover.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -285,7 +285,7 @@ class CohostClient:
     def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
         """Return the error of a caller whose limit has passed.
 
-        It is a new object, because another waiting caller may raise the same refusal.
+        The error is a new object, because another waiting caller may raise the same refusal.
         """
         last = passed.last
         if not isinstance(last, InvocationError):

@@ -2,9 +2,9 @@
 
 Source: AWS API reference, DescribeInferenceComponent, UpdateInferenceComponentRuntimeConfig and RegisterScalableTarget.
 
-This module also waits for a scale-to-zero endpoint to wake up, without requesting more than one copy. SageMaker refuses
-a call at zero copies and counts it. The count raises an alarm, which requests one more copy per minute for as long as
-it lasts (AWS guide: CloudWatch alarm actions). So after the first refused call no call is sent while a copy is
+The class `Waker` waits for a scale-to-zero endpoint to wake up, without requesting more than one copy. SageMaker
+refuses a call at zero copies and counts it. The count raises an alarm, which requests one more copy per minute for as
+long as it lasts (AWS guide: CloudWatch alarm actions). So after the first refused call no call is sent while a copy is
 starting; instead SageMaker is polled for the number of running copies.
 """
 

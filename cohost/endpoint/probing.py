@@ -80,8 +80,8 @@ def probe_models(
     """Call each model twice with a short text, and with labels if its task needs them.
 
     A model whose first call met a stopped process is called three times. If a model has three workers or more, the
-    calls may miss a stopped worker. A model whose worker DJL Serving restarts is called once, because its user has
-    nothing to do. `now` returns seconds of any clock.
+    calls may miss a stopped worker. A model whose worker DJL Serving restarts by itself is called once, because its
+    user has nothing to repair. `now` returns seconds of any clock.
     """
     return [_probe(client, model, now) for model in models]
 

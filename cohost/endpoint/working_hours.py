@@ -1,7 +1,8 @@
 """Waking a scale-to-zero endpoint and putting it to sleep by hand, for working hours.
 
-Both change auto scaling's bounds together with the number of copies, because auto scaling would at once undo a number
-outside its bounds. Waking restores the deployed bounds, which are in the stack's template, after any manual change.
+Waking an endpoint and putting it to sleep both change auto scaling's bounds together with the number of copies, because
+auto scaling would at once undo a number outside its bounds. Waking restores the deployed bounds, which are in the
+stack's template, after any manual change.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ answered in the order of their arrival.
 
 Sequences share a pass if their padding costs less than a pass of their own. The cost of a pass is modelled as a fixed
 part (launches, Python) plus a part proportional to its padded tokens. The fixed part, in tokens, is `pass_cost`; it is
-measured on load. This module also counts the passes and sequences of a worker's life, and logs the batches since the
-last log line.
+measured on load. The module `cohost_batches` also counts the passes and sequences of a worker's life, and logs the
+batches since the last log line.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Ticket(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """The queue of one model's requests, of at most `capacity` sequences. Not thread-safe: the engine locks."""
+    """The queue of one model's requests, of at most `capacity` sequences. Not thread-safe: the engine locks it."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -61,7 +61,7 @@ class FairQueue(Generic[Item]):
         return self._size
 
     def add(self, ticket: Ticket[Item], items: Iterable[Item], now: float) -> None:
-        """Append a request. Its sequences run in order of their lengths, so that its own batches have little padding.
+        """Append a request. A request's sequences run in order of length, so that its batches have little padding.
 
         Raises:
             BusyError: not all sequences fit into the queue; none of the request's sequences is queued then.
@@ -256,8 +256,8 @@ def _range_of(length: int, bounds: Sequence[int]) -> tuple[int, int]:
 def _cheapest_ranges(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
     """Return the upper bounds, in tokens, of the ranges of lengths with the lowest cost of all passes, shortest first.
 
-    This is dynamic programming over the distinct lengths from the shortest: the best split up to one length is the
-    best split up to a shorter length, plus one range for the lengths between.
+    The ranges are found by dynamic programming over the distinct lengths from the shortest: the best split up to one
+    length is the best split up to a shorter length, plus one range for the lengths between.
     """
     counts = sorted(Counter(lengths).items())
     upper = [length for length, _ in counts]

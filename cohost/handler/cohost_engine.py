@@ -179,7 +179,8 @@ class Engine:
     def expire(self) -> None:
         """Refuse the requests that have waited longer than `max_queue_time_s`.
 
-        It may be called from any thread: passes check only when they begin, so the watchdog calls it too.
+        Any thread may call `expire`: waiting times are otherwise checked only when a pass begins, so the watchdog calls
+        `expire` too.
         """
         limit = time.monotonic() - self._settings.max_queue_time_s
         with self._changed:
@@ -260,7 +261,7 @@ class Engine:
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
         """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded).
 
-        Each sequence that equals another in the batch is in the batch, too.
+        A sequence that equals a sequence of the batch joins the batch, too.
         """
         packs = self._forward.packs(candidates[0])
         equal: dict[object, list[int]] = {}
@@ -275,7 +276,7 @@ class Engine:
     def launch(self, one: _Pass) -> bool:
         """Launch a pass that the watchdog can see, and return False if the launch failed.
 
-        The pass's time limit is longer if its shape may have to be compiled first.
+        The pass's time limit is longer if its shape has possibly not been compiled yet.
         """
         sequences = one.sequences
         one.size = (len(sequences), self._forward.tokens_of(sequences))

@@ -1,9 +1,9 @@
 """The forward pass of one batch: padding, the pass itself, and each sequence's part of the output.
 
-With `CompiledModel`, torch.compile fuses the steps that transformers runs one by one. Each shape that is new to the
-compiler takes it seconds to minutes, so batches are padded to one of a few lengths, and the number of sequences is left
-dynamic. That makes at most two programs per length: one for a single sequence, which the compiler treats separately,
-and one for more.
+With `CompiledModel`, torch.compile fuses the steps that transformers runs one by one. The compiler takes seconds to
+minutes for each new shape of a batch, so batches are padded to one of a few lengths, and the number of sequences is
+left dynamic. So the compiler makes at most two programs per length: one for a single sequence, which the compiler
+treats separately, and one for more.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python cohost_host.py SETTINGS        where SETTINGS is a JSON object with the fields of `Settings`
 
 One connection is one model: the proxy's first message loads the model, and the end of the connection unloads it. The
-process ends with the server, and some seconds after its last model went. It listens before torch is imported, so the
-messages of all proxies are there when the first model is chosen.
+engine process ends with the server, or some seconds after its last model was unloaded. The engine process listens
+before it imports torch, so the messages of all proxies have arrived when the process chooses the first model to load.
 
 Everything is imported before the first model is served, because the folder of these files belongs to one model, which
 may be unloaded and deleted while others are served.

@@ -109,8 +109,8 @@ class Home:
     def settle(self) -> None:
         """Take the memory of the device in use, after a load, as the amount that this process keeps.
 
-        With several models the memory of the warm-up's largest pass is given back: the server checks that so much is
-        free before it loads the next model.
+        With several models the memory of the warm-up's largest pass is given back: before the server loads the next
+        model, the server checks that this amount of memory is free.
         """
         if self._shared:
             free_device_memory()
@@ -164,7 +164,8 @@ class Home:
 class FindingsStore:
     """The findings of loads, as files in `folder` whose names begin with `name`; without a folder, none are kept.
 
-    They are those of one server's engine processes, so another machine, image or handler makes its own.
+    A store has the findings of one server's engine processes only; another machine, image or handler makes findings of
+    its own.
     """
 
     def __init__(self, folder: str | None = None, name: str = "") -> None:

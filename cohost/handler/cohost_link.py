@@ -90,7 +90,7 @@ class _Call:
     deaths: int = 0
 
     def packed(self) -> bytes:
-        """Return the message with the present age; what an engine process may have died of, runs alone."""
+        """Return the message with the present age; a request that an engine process possibly died of runs alone."""
         head = {**self.head, "age_s": time.monotonic() - self.arrived}
         if self.deaths and "level" in head:
             head["level"] = Level.ALONE
@@ -104,9 +104,9 @@ class Link:
     """
 
     def __init__(self, folder: Path, server: int | None = None, end_process: Callable[[int], None] = os._exit) -> None:
-        """Prepare for the model whose files are in `folder`; `server` is the server's process, else the parent.
+        """Prepare for the model whose files are in `folder`; `server` is the server's process id.
 
-        `end_process` ends this process with an exit code.
+        Without `server`, the parent of this process is the server. `end_process` ends this process with an exit code.
         """
         self._folder = folder
         self._end_process = end_process
@@ -278,7 +278,7 @@ class Link:
     async def _reopen(self) -> None:
         """Load the model again, with growing pauses between failures; waiting calls get the reason of a failure.
 
-        After three failures in a row that only another instance may cure (no GPU, ends of the engine process) this
+        After three failures in a row that perhaps only another instance cures (no GPU, ends of the engine process) this
         process ends, too: the server restarts it `retry_threshold` times, and then SageMaker replaces the instance.
         """
         hard_failures = 0
@@ -309,7 +309,7 @@ class Link:
                 self._end_process(LOST_DEVICE_CODE)
 
     def _opened(self, rank: Rank) -> tuple[tuple[socket.socket, dict[str, Any]], str]:
-        """Load the model over a new connection; return that with the engine process's answer, and the tokenizer.
+        """Load the model over a new connection; return the connection, the engine process's answer, and the tokenizer.
 
         Raises:
             Exception: see `load`.

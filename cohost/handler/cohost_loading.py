@@ -357,6 +357,6 @@ def formats_of(device: torch.device) -> list[str]:
 
 
 def _allow_tf32(device: torch.device, *, allowed: bool) -> None:
-    """Set if matrix products on a GPU may round fp32 to 10 bits of fraction (TF32), for the whole process."""
+    """Allow or forbid that matrix products on a GPU round fp32 to 10 bits (TF32), for the whole process."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -60,7 +60,7 @@ _NO_GPU = "-1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """The settings of one model. None means "auto": chosen on load, by device, model or machine.
+    """The settings of one model. A setting of None means "auto": chosen on load, by device, model or machine.
 
     `catalog_name` is the model's name in the catalog, under which its counters are logged; None in other archives.
     `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that

@@ -58,7 +58,7 @@ class Row:
 class Bounds:
     """The bounds of a row's sequences, on the host and on the device, and the longest sequence in tokens.
 
-    With the bounds in both places, no layer waits for a copy between host and device.
+    With the bounds on both host and device, no layer waits for a copy between host and device.
     """
 
     host: list[int]
@@ -131,7 +131,7 @@ class PackedByAttention(PackedModel):
         super().__init__(model, **keywords)
 
     def gains_at(self, lengths: Sequence[int]) -> bool:
-        """Return False for equal lengths on a CPU: no padding is saved, and attention takes a call per sequence."""
+        """Return False for equal lengths on a CPU: packing saves no padding there, and calls attention per sequence."""
         return self._stream.is_gpu or len(lengths) == 1 or len(set(lengths)) > 1
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
@@ -226,7 +226,7 @@ def _attention(
 
 
 def takes_prepared_mask(model: Any) -> bool:  # transformers has no types
-    """Return True if padded batches may carry their mask as numbers that attention adds to its scores.
+    """Return True if the model accepts a padded batch's mask as numbers that attention adds to its scores.
 
     Any other mask is copied back to the host by transformers' sdpa, to see if it hides tokens, which waits for the GPU.
     """

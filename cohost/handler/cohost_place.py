@@ -138,8 +138,8 @@ class Place:
 def _output(server: int) -> Iterator[int | None]:
     """Yield the server's own output for the log of an engine process; None stands for that of this process.
 
-    The output of this process is read by the server only as long as this model is loaded. A file can be shared only if
-    every writer appends to it.
+    The server reads the output of this process only as long as this model is loaded. Several processes can write to one
+    log file only if each of them appends.
     """
     file = None
     with contextlib.suppress(OSError):

@@ -105,7 +105,8 @@ def _first_start(folder: Path, output: type[Output], service: Service[Prepared])
 def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
     """Return the properties that the first call will have, from the folder and the command line; None if unknown.
 
-    They are unknown if no server started this process, or if Java may read a line of the file differently.
+    The first call's properties are unknown if no server started this process, or if Java may read a line of the file
+    differently.
     """
     try:
         text = (folder / "serving.properties").read_text(encoding="ascii")
@@ -122,8 +123,9 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
 def has_weights(properties: Mapping[str, str]) -> bool:
     """Return True if the properties of serving.properties are enough to find the weights.
 
-    They are not enough for weights that the server fetches, since only the first call states their location, nor for
-    weights in a folder inside the model's own, which the first call states as a full path.
+    The properties of serving.properties are not enough for weights that the server fetches, since only the first call
+    states the location of the weights, nor for weights in a folder inside the model's own, which the first call states
+    as a full path.
     """
     model = properties.get("model_id", "")
     beside = bool(model) and not Path(model).is_absolute() and Path(properties["model_dir"], model).is_dir()

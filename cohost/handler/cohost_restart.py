@@ -1,16 +1,18 @@
 """The start of a process under DJL Serving, told apart: first start, restart, or restart of an unloaded model.
 
 DJL Serving 0.36.0 restarts the process of an asynchronous model whenever it ends, even if the server itself ended it
-because the model was unloaded. Such a process would load the weights, belong to no model, and stay until the server
-ends. So a restart queries the server, during the import of model.py, for the models of its folder, and ends if there
-are none. The restart must not end later: a restart that ends or fails in its first call leaves a thread of the server
-waiting for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
+because the model was unloaded. The restarted process of an unloaded model would load the weights, belong to no model,
+and stay until the server ends. So a restart queries the server, during the import of model.py, for the models of its
+folder, and ends if there are none. The restart must not end later: a restart that ends or fails in its first call
+leaves a thread of the server waiting for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`,
+28 and 31).
 
 If the answer is not certain, the process continues: one process too many costs memory, one too few costs the model. The
 model is certainly unloaded if no listed model of this folder has a worker that could have started the process before
 this one; a listed model without such a worker was loaded again after the unloading.
 
-This module uses the standard library only, since nothing else may be imported before the answer is known.
+The module `cohost_restart` uses the standard library only, since a restarted process may import nothing else before the
+server has answered the query for its models.
 """
 
 from __future__ import annotations
@@ -217,7 +219,7 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
-    """Return True if the server may still have the worker that started this process and the earlier one."""
+    """Return True if the server possibly still has the worker that started this process and the earlier one."""
     try:
         api = ManagementApi(management_address(own.server))
         return any(
@@ -230,7 +232,7 @@ def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
 
 
 def _may_have_started(worker: float, earlier: _Marker, own: _Marker) -> bool:
-    """Return True if a worker may have started both processes; `worker` is its creation time (seconds since the epoch).
+    """Return True if a worker possibly started both processes; `worker` is its creation time (seconds since the epoch).
 
     A worker is created before its first process, and keeps its creation time when it starts another process (recorded:
     `djl_lifecycle`, 27). The clock may have been set back since, so only a worker that was created about when this
@@ -397,10 +399,11 @@ def _connect(address: str) -> socket.socket:
 
 
 def may_be(url: str, folder: str) -> bool:
-    """Return True if a listed model may be the model of this folder.
+    """Return True if a listed model is possibly the model of this folder.
 
     The model is certainly another one only if its URL names another folder that exists. An archive's URL does not show
-    the folder that the archive was unpacked to. Recorded forms: /path, file:/path/, file:///path (`djl_vectors`).
+    the folder that the archive was unpacked to. The forms of URLs that were recorded are /path, file:/path/ and
+    file:///path (`djl_vectors`).
 
     Args:
         url: the listed model's modelUrl.

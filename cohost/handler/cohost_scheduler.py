@@ -168,7 +168,7 @@ class Scheduler:
     def alone(self, watched: Watched) -> Iterator[None]:
         """Keep all passes away while the caller uses the device, for a measurement or a trial with a time limit.
 
-        Between two such uses every waiting model gets at least one pass.
+        Between two callers that use the device alone, every waiting model gets at least one pass.
         """
         with self.changed:
             self._reservations += 1

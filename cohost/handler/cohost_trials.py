@@ -1,7 +1,7 @@
 """Trials on load: each faster way to run a forward pass is compared with the model's own way.
 
-A way that is not available, gives other results or is slower is not used, and a log line reports that; the model's own
-way always works. A trial that loses the device or ends the process is not repeated at the next start.
+A faster way that is not available, gives other results or turns out slower is not used, and a log line reports that;
+the model's own way always works. A trial that loses the device or ends the process is not repeated at the next start.
 """
 
 from __future__ import annotations

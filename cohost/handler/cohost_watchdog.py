@@ -1,8 +1,9 @@
 """The watchdog: ends an engine process that can no longer serve (hanging pass, blocked event loop, lost GPU).
 
-Nothing else would notice. DJL Serving 0.36.0 has no time limit for a call of an asynchronous model: the caller's
-connection is closed after 120 s without an answer, and the model counts as healthy all the time (recorded:
-`djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and start another one.
+Without the watchdog nothing would notice such a process. DJL Serving 0.36.0 has no time limit for a call of an
+asynchronous model: the caller's connection is closed after 120 s without an answer, and the model counts as healthy all
+the time (recorded: `djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and start
+another one.
 """
 
 from __future__ import annotations

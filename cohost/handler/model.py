@@ -1,6 +1,6 @@
 """The entry point of a model with `handler: batched` or `shared`: DJL Serving awaits `handle` per request.
 
-It needs `option.async_mode=true` and `option.entryPoint=model.py` in serving.properties (DJL Serving 0.36.0).
+The model's serving.properties must have `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
 """
 
 from __future__ import annotations

@@ -293,7 +293,8 @@ def url_suffix(region: str) -> str:
 def default_inference_ami_version(image: Image) -> str | None:
     """Return the InferenceAmiVersion whose GPU driver fits the image's CUDA version.
 
-    None, SageMaker's default, for an image without CUDA or with a CUDA version that is not in the table.
+    Return None, which means SageMaker's default, for an image without CUDA or with a CUDA version that is not in the
+    table.
     """
     return None if image.cuda_major is None else _AMI_VERSIONS.get(image.cuda_major)
 

@@ -1,9 +1,10 @@
 """The instance types that endpoints run on: processors, memory, GPUs, and AWS's support of multi-model endpoints.
 
-Read 2026-11-30. The figures are EC2's own (DescribeInstanceTypes of the type without "ml."); the types are those that
-SageMaker hosting accepts (ProductionVariantInstanceType). GPU memory is EC2's figure for one GPU; for A10G, L4 and L40S
-this is the part of the nominal 24 or 48 GiB that the driver leaves. The figures of K80 and V100 are from AWS's pages of
-the P2 and P3 families. Graviton types are left out: the server images are built for x86.
+The sources of these tables were read on 2026-11-30. The figures are EC2's own (DescribeInstanceTypes of the type
+without "ml."); the types are those that SageMaker hosting accepts (ProductionVariantInstanceType). GPU memory is EC2's
+figure for one GPU; for A10G, L4 and L40S this is the part of the nominal 24 or 48 GiB that the driver leaves. The
+figures of K80 and V100 are from AWS's pages of the P2 and P3 families. Graviton types are left out: the server images
+are built for x86.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def few_calls(summary: RunSummary) -> list[str]:
 def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
     """Return a row on the first call of each model.
 
-    Its cells are model, time to the answer, time of a second call, difference of both (s), refusals and failure.
+    The cells of a row are model, time to the answer, time of a second call, difference of both (s), refusals and
+    failure.
     """
     rows: list[tuple[str, ...]] = []
     for call in record.cold:

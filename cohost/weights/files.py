@@ -53,8 +53,8 @@ def kinds_in(names: Collection[str]) -> set[str]:
 def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
     """Return True if an upload with files of these kinds is certainly what `choose` chooses with these settings.
 
-    The repository is not read, so the result is also False where only the repository could decide. Uploaded Python
-    files do not make it False without `with_code`, because they are never run.
+    The repository is not read, so the result is also False where only the repository could decide. Without `with_code`,
+    uploaded Python files do not make the result False, because they are never run.
     """
     return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
 

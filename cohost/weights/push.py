@@ -192,7 +192,8 @@ class Pusher:
     def _needs_no_fetch(self, model: _Model, kinds: Collection[str]) -> bool:
         """Return True if a complete upload with files of these kinds need not be compared with the source.
 
-        That holds if the source cannot change a revision, and the model's settings still choose these kinds of files.
+        An upload need not be compared if the source cannot change a revision, and the model's settings still choose
+        these kinds of files.
         """
         return self._source.immutable and still_chosen(kinds, **model.choice)
 

@@ -1,7 +1,7 @@
 """The scaling of an endpoint's instances or copies by AWS Application Auto Scaling.
 
-It consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies of one step,
-each with the alarm that triggers it.
+The scaling consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies of
+one step, each with the alarm that triggers it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _Target = appscaling.CfnScalableTarget
 class Autoscaling(Construct):
     """The scaling of the number of instances or copies between bounds, by the load on each of them and by a schedule.
 
-    It uses L1 classes, because the L2 target requires a role of its own although the service-linked role works, and the
-    L2 step policy requires two steps although the service accepts one.
+    `Autoscaling` uses L1 classes of CDK, because the L2 target requires a role of its own although the service-linked
+    role works, and the L2 step policy requires two steps although the service accepts one.
 
     Args:
         resource_id: the id of the scaled resource in Application Auto Scaling, "endpoint/…" or "inference-component/…".

@@ -102,8 +102,8 @@ class HostedEndpoint(EndpointMetrics, Construct):
     The endpoint has the given name. Model and EndpointConfig have generated names, because both are replaced on a
     change and a fixed name would be taken by the predecessor. Parts have the same ids in every topology. So another
     topology under the same name is an update of the endpoint: SageMaker rejects the update, the stack rolls back, and
-    the endpoint continues to serve unchanged. With other ids the endpoint would be deleted and created again, without
-    a warning.
+    the endpoint continues to serve unchanged. With ids that differ by topology, the endpoint would be deleted and
+    created again, without a warning.
 
     Args:
         hosting: the endpoint's name, archives, image, instance type and time-outs.

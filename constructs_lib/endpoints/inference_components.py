@@ -30,8 +30,8 @@ PARTITION: Final = "Specification.ComputeResourceRequirements.AcceleratorPartiti
 def schema_has_partitions() -> bool:
     """Return True if CloudFormation's resource types have the properties of GPU partitions.
 
-    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. Those of 2.275.0 lack both
-    properties, as the schemas that cfn-lint ships do.
+    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. The L1 classes of aws-cdk-lib
+    2.275.0 lack both properties of GPU partitions, as do the schemas that cfn-lint ships.
     """
     variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty
     needs = sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty

@@ -175,7 +175,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
 def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
     """Return a production variant without a model, whose number of instances follows the number of copies.
 
-    Its maximum has room for the most copies, and for the new copies of one batch while the component is updated.
+    The variant's maximum of instances has room for the most copies, and for the new copies of one batch during an
+    update of the component.
     """
     batch = math.ceil(scaling.highest * _batch_percent(scaling) / 100)
     least, most, spare = (

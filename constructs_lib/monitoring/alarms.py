@@ -159,7 +159,7 @@ def _idle(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
     """Yield the alarm for hours in which an instance reported its metrics and no call came.
 
     Without calls an endpoint has no metric of calls at all, so the sum takes its zeros from the instances' own metric.
-    So a new endpoint is not idle before it has existed for so many hours, and an endpoint that is deleted or scaled to
+    So a new endpoint is not idle before it has existed for `idle_hours`, and an endpoint that is deleted or scaled to
     zero is never idle.
     """
     if alarms.idle_hours:

@@ -5,7 +5,7 @@ The code of the resource's Lambda function is the folders `archives` and `handle
 The size of the event that CloudFormation sends to the function is checked at synth. An update's event carries the
 properties twice, new and old. CloudFormation invokes the function asynchronously. Lambda's limit for that is 1 MB since
 late 2025, and was 256 KB before (AWS Lambda quotas); CloudFormation states no limit of its own, so the smaller limit is
-used here. A larger event would not arrive, and the stack would hang until its time-out.
+used here. CloudFormation's event would not arrive if it were larger, and the stack would hang until its time-out.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ModelStore(Construct):
         keep_generations: the number of earlier generations (published sets of archives) that stay after an update
             that succeeded, for `cohost rollback`.
         bundle: True publishes all models as one archive with a folder per model, for a container that loads all models
-            when it starts. Then any change of the models gives a new address.
+            when it starts. With one archive, any change of the models gives a new address.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Measure the three designs one after another on the local AWS emulator: `make compare`.
 
 Exports the small models to ONNX, deploys all three stacks of one catalog with the real cdk command, runs the short
-standard protocol against each, and writes the comparison. It tests every step from a catalog to the page; its numbers
-are this machine's, and the page states that.
+standard protocol against each, and writes the comparison. `make compare` tests every step from a catalog to the page;
+the page's numbers are this machine's, and the page states that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.tools.stub`.
 
 The stub is one process with one thread and epoll, and does as little work per call as possible, since the generator is
-measured and not the stub. It answers programs of this machine only (cohost/callers.py). On SageMaker's paths it
-requires a signature but does not verify it, since a caller can read and change nothing.
+measured and not the stub. The stub answers programs of this machine only (cohost/callers.py). On SageMaker's paths the
+stub requires a signature but does not verify the signature, since a caller can read and change nothing.
 """
 
 from __future__ import annotations

@@ -248,13 +248,14 @@ class Policies:
     def _is_about_present(self, target: ScalableTarget, trigger: AlarmTrigger) -> bool:
         """Return True if an alarm evaluated only periods since the target's capacity last rose above zero.
 
-        Earlier periods are about a capacity that is gone. On AWS a start takes so long that they are no longer
-        evaluated. Here a start takes a second, and a copy that has just started would be removed again.
+        Periods before the capacity rose above zero are about a capacity that is gone. On AWS a start takes so long that
+        the alarm no longer evaluates such periods. In the emulator a start takes a second, and a copy that has just
+        started would be removed again.
         """
         return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
     def _all_low(self, target: ScalableTarget) -> bool:
-        """Return True if AlarmLow of every tracking policy that may scale in is in ALARM.
+        """Return True if AlarmLow of every tracking policy that is allowed to scale in is in ALARM.
 
         User guide: "Multiple target tracking".
         """

@@ -46,7 +46,7 @@ class Policy:
 
     @property
     def scales_in(self) -> bool:
-        """Return True if the policy may reduce the capacity."""
+        """Return True if the policy is allowed to reduce the capacity."""
         return not self.configuration.get("DisableScaleIn", False)
 
     @property
@@ -60,7 +60,7 @@ class ScheduledAction:
     """A scheduled action, which sets new bounds of its target at certain times.
 
     `definition` has the members of PutScheduledAction, `began` is the clock's time of the last such request, `due` the
-    clock's time of the next run or None for never. Both times are in seconds.
+    clock's time of the next run or None for never. `began` and `due` are in seconds.
     """
 
     name: str

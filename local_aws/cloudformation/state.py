@@ -129,7 +129,7 @@ class ChangeSet:
 
 @dataclass(kw_only=True)
 class Stack:
-    """One stack. Its operations run one at a time; `settled` is set while no operation runs.
+    """One stack. A stack's operations run one at a time; `settled` is set while no operation runs.
 
     `ended` holds the resources that were deleted or retained with the stack: CloudFormation still lists them.
     """

@@ -1,8 +1,8 @@
 """The values of metrics over time, for any statistic of any period.
 
 CloudWatch keeps values of high resolution for 3 hours and values per minute for 15 days (user guide: "Metrics
-retention"). This store keeps values per minute for 7 days, which is as far as an alarm can look back. The shortest
-period of an alarm is 10 s, so all values of high resolution in 10 s share one statistic set.
+retention"). The emulated CloudWatch keeps values per minute for 7 days, which is as far as an alarm can look back. The
+shortest period of an alarm is 10 s, so all values of high resolution in 10 s share one statistic set.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Metric:
 class StatisticSet:
     """The statistics of one metric in one interval.
 
-    `values` counts the samples by value. It lacks samples that callers put as a statistic set only.
+    `values` counts the samples by value. Samples that callers put only as a statistic set are missing from `values`.
     """
 
     count: float = 0.0

@@ -235,7 +235,7 @@ class Script:
         return f"generation {old.generation} → {self.deployment.generation}, the old one kept for a rollback; {seen}"
 
     def destroy(self) -> str:
-        """Remove the stack with `cdk destroy`; no resource of the stack may be left in the account."""
+        """Remove the stack with `cdk destroy`, and check that no resource of the stack is left in the account."""
         self.cdk.destroy()
         left = find_leftovers(boto3.Session())
         if left:

@@ -142,7 +142,8 @@ def _folder_for_sockets() -> Path:
 def _java_options(environment: Mapping[str, str], folder: Path) -> str:
     """Return JAVA_OPTS of the catalog or the user, with `folder` added as the folder for temporary files.
 
-    Two servers with the same folder would take each other's workers for left-over ones and kill them.
+    Two servers with the same folder for temporary files would take each other's workers for left-over ones and kill
+    them.
     """
     given = environment.get("JAVA_OPTS", os.environ.get("JAVA_OPTS", ""))
     return f"{given} -Djava.io.tmpdir={shlex.quote(str(folder))}".strip()

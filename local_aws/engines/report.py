@@ -172,8 +172,9 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 def _called(client: httpx.Client, model: ModelState) -> ModelState:
     """Call a model with a tiny input and return its state with `silent` and `dtype`.
 
-    DJL Serving reports a model as ready even if its worker process has ended, so only a call shows that. The content of
-    the answer does not matter. Of several workers the ended one gets a call only in its turn, so the call is repeated.
+    DJL Serving reports a model as ready even if its worker process has ended, so only a call shows the end of the
+    process. The content of the answer does not matter. Of several workers the ended one gets a call only in its turn,
+    so the call is repeated.
     """
     if model.status not in _LOADED:
         return model

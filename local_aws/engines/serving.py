@@ -1,7 +1,7 @@
 """The run of an engine with a catalog's models: write folders, start, load, report, and end all processes.
 
-This module also lists the servers to report on: the engine of a state folder, and the containers of the local AWS
-emulator.
+The function `servers_of` lists the servers to report on: the engine of a state folder, and the containers of the local
+AWS emulator.
 """
 
 from __future__ import annotations

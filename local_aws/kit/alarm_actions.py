@@ -48,7 +48,7 @@ class AlarmTrigger:
 class AlarmActions(Protocol):
     """The function that carries out the actions of alarms that triggered at one time.
 
-    It ignores actions that belong to other services.
+    The function ignores alarm actions that belong to other services.
     """
 
     async def __call__(self, triggers: Sequence[AlarmTrigger], /) -> None:

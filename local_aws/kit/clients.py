@@ -98,7 +98,7 @@ def _signer(key: AccessKey) -> dict[str, str | None]:
 
 @functools.cache
 def _session(region: str) -> boto3.Session:
-    """Return the one session of a region. It caches the services' models and endpoints, which take long to read."""
+    """Return the one session of a region: a session caches services' models and endpoints, which take long to read."""
     return boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
 
 

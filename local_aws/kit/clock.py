@@ -34,7 +34,7 @@ _EXAMPLE: Final = 'send {"speed": 60}'
 class Clock:
     """The emulation's clock, in seconds since 1970; `speed` of its seconds pass in one second of the machine's clock.
 
-    Both clocks show the same time when this one is created.
+    The emulation's clock and the machine's clock show the same time when the `Clock` is created.
 
     Args:
         speed: more than 0, at most 3600.

@@ -75,7 +75,7 @@ _SHOWN_CHARACTERS = 256
 
 @cache
 def service_model(service: str) -> ServiceModel:
-    """Return botocore's model of a service. It is cached, since reading takes a noticeable part of a second."""
+    """Return botocore's model of a service; a cache holds the models, since reading one takes part of a second."""
     return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 

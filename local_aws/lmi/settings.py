@@ -38,11 +38,11 @@ class ServerRules:
     A model has failed once its workers failed more often than its own `retry_threshold`, or if it sets none, than this
     one. With `health_check_override` a failed model is READY all the same; with `fail_fast` the server ends when the
     failed model's status is next read. The server closes a connection when an asynchronous handler sends nothing for
-    `chunked_read_timeout_s`. It reads requests in `network_threads` threads, which its connections share.
+    `chunked_read_timeout_s`. The server reads requests in `network_threads` threads, which all its connections share.
 
-    Two rules are this project's own. All waits pass `speed` times faster than in the real server. `interpreter_s` is
-    added to the start of a process while requests are refused, since the real server starts a Python interpreter
-    there, which takes longer than a fork (recorded: 24, 27).
+    Two of the rules are this project's own, not DJL Serving's. All waits pass `speed` times faster than in the real
+    server. `interpreter_s` is added to the start of a process while requests are refused, since the real server starts
+    a Python interpreter there, which takes longer than a fork (recorded: 24, 27).
     """
 
     retry_threshold: int = 0

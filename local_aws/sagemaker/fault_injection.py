@@ -1,4 +1,4 @@
-"""`/_cohost/faults`: fault injection, for tests of the callers of endpoints. Not part of SageMaker.
+"""`/_cohost/faults`: fault injection, for tests of the callers of endpoints. SageMaker has no such page.
 
 `PUT` accepts a JSON object of fault switches and returns the values of all; those left out are not changed:
 - `throttled_calls`: this number of next calls get ThrottlingException, status 400 with an empty message, as SageMaker

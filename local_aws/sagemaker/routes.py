@@ -56,8 +56,8 @@ _SHORTEST_INTERVAL_S = 0.01
 class SageMaker:
     """Run an emulated SageMaker in this process; the ASGI application `asgi` answers its requests.
 
-    These are all requests that are signed for "sagemaker" or "servicequotas", and two pages that SageMaker does not
-    have: `/_cohost/endpoints` (internal state) and `/_cohost/faults` (fault injection).
+    `asgi` answers all requests that are signed for "sagemaker" or "servicequotas", and two pages that SageMaker does
+    not have: `/_cohost/endpoints` (internal state) and `/_cohost/faults` (fault injection).
 
     Args:
         endpoint_url: returns the URL of the other embedded services; called when that URL is first needed.
@@ -247,8 +247,8 @@ class SageMaker:
 def _container_client() -> httpx.AsyncClient:
     """Make the HTTP client of all containers, with one pool of connections.
 
-    It ignores the proxies that the environment names, since containers are on this machine. It does not accept
-    compression, since answers are forwarded unchanged.
+    The client ignores the proxies that the environment names, since containers are on this machine. The client does not
+    accept compression, since answers are forwarded unchanged.
     """
     return httpx.AsyncClient(
         trust_env=False,

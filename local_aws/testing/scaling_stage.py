@@ -1,6 +1,6 @@
 """The stage for tests of scaling: CloudWatch alarms and Application Auto Scaling on a clock that a test moves.
 
-The other services are fakes.
+The other services of the stage are fakes.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class InferenceComponents(_Settings):
 
     @property
     def layout(self) -> list[str]:
-        """Return the partitions of each GPU, sorted: SageMaker takes the same ones in another order as a change."""
+        """Return the partitions of each GPU, sorted: to SageMaker the same partitions in another order are a change."""
         return sorted(self.partitions.values())
 
 

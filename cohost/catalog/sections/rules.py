@@ -1,6 +1,7 @@
 """Checks that all sections of a catalog share: unknown keys, and values in a form that AWS and DJL Serving reject.
 
-Each check returns an accepted value unchanged, or nothing, and rejects any other with `refuse`.
+Each check of a catalog's value returns an accepted value unchanged, or returns nothing, and rejects a wrong value with
+`refuse`.
 """
 
 from __future__ import annotations

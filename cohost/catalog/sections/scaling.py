@@ -126,8 +126,8 @@ class Scaling(Settings):
 def with_topology_defaults(data: Any) -> Any:  # the unchecked content of the file
     """Return a catalog's data with the keys of `scaling` filled in that have a default by topology.
 
-    These are the bounds with topology scale-to-zero, 0 and 1 copies, and metric and target with topology
-    multi-model.
+    With topology scale-to-zero the bounds are 0 and 1 copies by default. With topology multi-model target tracking has
+    a default metric and target.
     """
     if not isinstance(data, Mapping):
         return data

@@ -82,7 +82,7 @@ def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
 
 
 class _Account:
-    """SageMaker's resources and the log groups of an account. Each listing is requested once, then cached."""
+    """SageMaker's resources and the log groups of an account. Each list of resources is requested once, then cached."""
 
     def __init__(self, session: boto3.Session) -> None:
         self.session = session

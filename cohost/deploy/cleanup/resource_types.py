@@ -144,7 +144,8 @@ def names_by_arn(session: boto3.Session, resource_type: str, **filters: str) -> 
 def name_in(physical_id: str) -> str:
     """Return the resource's name in a physical id.
 
-    SageMaker's physical ids are ARNs; the last part is the name, in lower case. Other ids are returned unchanged.
+    SageMaker's physical ids are ARNs; the last part is the name, in lower case. A physical id that is no ARN is
+    returned unchanged.
     """
     return physical_id.rpartition("/")[2] if _SAGEMAKER_ARN.match(physical_id) else physical_id
 
@@ -152,8 +153,8 @@ def name_in(physical_id: str) -> str:
 def _arguments(by: By, session: boto3.Session, name: str) -> Mapping[str, Any]:
     """Return an operation's arguments for a resource.
 
-    If `by` is a function, return its result. Otherwise `by` is the name of the only argument, whose value is the
-    resource's name, in a list if `by` ends in "s".
+    If `by` is a function, return its result. If `by` is a text, it is the name of the operation's only argument, whose
+    value is the resource's name, in a list if `by` ends in "s".
     """
     return by(session, name) if callable(by) else {by: [name] if by.endswith("s") else name}
 

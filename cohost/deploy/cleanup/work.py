@@ -60,8 +60,8 @@ def clean_up(session: boto3.Session, stack: str | None, polling: Polling, *, eve
     """Remove one stack, or for None all stacks of this project, and the resources that remain after their deletion.
 
     A stack or resource that cannot be removed does not keep the others from being removed. With `everything`, the
-    buckets that a stack retains on deletion are removed too, with the objects that others put into them. A second call
-    finds nothing to remove.
+    buckets that a stack retains on deletion are removed too, with the objects that others put into them. A second
+    clean-up of the same stacks finds nothing to remove.
     """
     removed: list[str] = []
     faults: list[str] = []

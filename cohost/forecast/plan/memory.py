@@ -1,7 +1,7 @@
 """The memory plan of a catalog: the memory that its workers need on an instance's GPUs and host, against its size.
 
-This module also derives the memory keys of serving.properties from a model's profile if the catalog states none of
-them. DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless
+The module `memory` also derives the memory keys of serving.properties from a model's profile if the catalog states none
+of them. DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless
 `gpu.required_memory_mb` is set, of the GPU too. DJL Serving rejects a load that would leave less than
 `reserved_memory_mb` free.
 """
@@ -124,7 +124,7 @@ class MemoryPlan:
     def largest_shared(self) -> tuple[Demand, ...]:
         """Return the demands of the shared models with the largest passes and loads.
 
-        They are as many as decide about the engine processes when any one of the models is changed.
+        The returned demands are as many as decide about the engine processes when any one of the models is changed.
         """
         shared = [model.demand for model in self.models if model.demand.shared]
         passes = sorted(shared, key=lambda demand: demand.activation_mib)[-1 - SIDE_BY_SIDE :]
@@ -329,8 +329,9 @@ def required_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> dict[s
 
     A model that has its own processes requires its loaded, idle workers and reserves their activations; the estimated
     kernels are left out, since rounding up adds more than these on average. A model with `handler: shared` requires its
-    proxy process and its weights. It reserves an engine process with the largest pass of all shared models, since it
-    may be the first model and start that process; so a model with a larger pass changes the keys of all.
+    proxy process and its weights. A model with `handler: shared` reserves an engine process with the largest pass of
+    all shared models, since each of them may be the first model and start that process; so a model with a larger pass
+    changes the keys of all.
     """
     known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}
     on_gpu = _on_gpu(catalog, catalog.endpoint.instance_type)

@@ -241,8 +241,8 @@ def shared_engines(
 ) -> SharedEngines | None:
     """Return the engine processes of the models with `handler: shared`; None if no model has it.
 
-    Their temporary memory is that of the largest pass, and beside it of the largest load, since the other models are
-    called while one is loaded.
+    The temporary memory of an engine process is that of the largest pass, and beside it of the largest load, since the
+    other models are called while one is loaded.
     """
     own = [demand for demand in demands if demand.shared]
     if not own:

@@ -82,9 +82,9 @@ def replay_all(
 ) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
     """Yield the outcome of each combination of settings, one topology and kind of caller after another.
 
-    Combinations that differ only in settings that a topology does not read are equal for this topology. They are
-    yielded once, without the unread settings. The callers' behaviour at zero copies makes no difference to a
-    multi-model endpoint.
+    Combinations that differ only in settings that a topology does not read are equal for this topology. Equal
+    combinations are yielded once, without the unread settings. The callers' behaviour at zero copies makes no
+    difference to a multi-model endpoint.
     """
     seen: set[Rules] = set()
     for settings, both in combinations:

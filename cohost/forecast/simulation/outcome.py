@@ -30,8 +30,8 @@ Steps = list[tuple[float, int]]
 class Fleet:
     """The capacity of a replayed endpoint: copies of an inference component, or instances of a multi-model endpoint.
 
-    `serving` copies answer calls; `starting` holds the seconds at which the other copies become ready. Both count as
-    desired capacity and are billed.
+    `serving` copies answer calls; `starting` holds the seconds at which the other copies become ready. Serving and
+    starting copies count as desired capacity and are billed.
     """
 
     serving: int
@@ -170,7 +170,8 @@ class Outcome:
     def unserved_share(self) -> float:
         """Return the share of calls that were not served at once; 0 without calls.
 
-        These calls were refused, timed out, were delayed by a cold start, or still waited at the trace's end.
+        Calls that were not served at once were refused, timed out, were delayed by a cold start, or still waited at the
+        trace's end.
         """
         tally = self.tally
         return (tally.refused + tally.timed_out + tally.delayed + self.unanswered) / max(1, self.trace.calls)

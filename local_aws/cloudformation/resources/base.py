@@ -200,7 +200,7 @@ class ResourceType:
                 raise ResourceFailure(reason)
 
     def may_change(self, attribute: str) -> bool:
-        """Return True if an update in place may change the named attribute."""
+        """Return True if the named attribute can have another value after an update in place."""
         return self.volatile is None or attribute in self.volatile
 
 

@@ -182,7 +182,7 @@ class Schedule(ResourceType):
 
 
 class ScheduleGroup(ResourceType):
-    """AWS::Scheduler::ScheduleGroup; `Ref` is the group's name. Its schedules are deleted with the group."""
+    """AWS::Scheduler::ScheduleGroup; `Ref` is the group's name. A group's schedules are deleted with the group."""
 
     type: ClassVar[str] = "AWS::Scheduler::ScheduleGroup"
     known: ClassVar[frozenset[str]] = frozenset({"Name", "Tags"})

@@ -2,7 +2,8 @@
 
 AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not supported is rejected by name.
 
-The module also finds the references in an expression. They decide the order of a deploy and the causes of a change.
+The module also finds the references in an expression. The references decide the order of a deploy and the causes of a
+change.
 """
 
 from __future__ import annotations

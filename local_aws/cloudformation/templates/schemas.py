@@ -1,7 +1,7 @@
 """The rules of resource types from AWS's schemas: properties, those whose change replaces the resource, and tags.
 
-The schemas are those that cfn-lint ships, AWS's own of its CloudFormation registry. They are read from cfn-lint's data
-folder, since importing cfn-lint takes two seconds.
+The schemas are those that cfn-lint ships, AWS's own of its CloudFormation registry. AWS's schemas are read from
+cfn-lint's data folder, since importing cfn-lint takes two seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model's files: fetch and unpack the archive of a load request, and make the weights available to the workers.
 
-The real server unpacks an archive of any size until the disk is full. Here an archive that unpacks to more than
-`cohost verify` accepts is refused, because the disk is the user's own.
+The real server unpacks an archive of any size until the disk is full. In the emulator an archive that unpacks to more
+than `cohost verify` accepts is refused, because the disk is the user's own.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Model:
 
     @property
     def status(self) -> Status:
-        """Return the model's status for lists. With SERVING_FAIL_FAST, that of a failed model ends the container."""
+        """Return the model's status for lists. With SERVING_FAIL_FAST, reading the status FAILED ends the container."""
         if self.pool is None or self._context is None:
             return self._status
         if self.pool.failures.ends_server:
@@ -121,7 +121,7 @@ class Model:
 
     @property
     def alive(self) -> bool:
-        """Return True if the model has a process, or may start one."""
+        """Return True if the model has a process, or can still start one."""
         return self.pool is not None and self.pool.alive
 
     def remove_files(self, context: ContainerContext) -> None:

@@ -141,7 +141,7 @@ class Registry:
         """Return True if a load of a model of this name failed within the last 0.25 s and the name is free.
 
         With `without_workers` only loads count that failed before the model had workers. The real server answers the
-        failed load before it removes the model, so a quick caller finds the model half there (recorded: 04, 05, 22).
+        failed load before it removes the model, so a quick caller finds the model half removed (recorded: 04, 05, 22).
         """
         failed_at, had_workers = self._failed.get(name, (-_MOMENT_S, False))
         is_recent = time.monotonic() - failed_at < _MOMENT_S
@@ -191,8 +191,9 @@ class Registry:
     def _used_mb(self) -> int:
         """Return the memory, in MiB, of all models, and of the processes that are in no model's list.
 
-        These are loaded worker processes, and processes that workers have started, such as engine processes. On the
-        real server all of them take from the free memory that a load is checked against.
+        The processes in no model's list are loaded worker processes, and processes that workers have started, such as
+        engine processes. On the real server all these processes take from the free memory that a load is checked
+        against.
         """
         models = self._models.values()
         listed = {pid for model in models for pid in model.pids}

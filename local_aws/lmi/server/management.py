@@ -254,8 +254,8 @@ def worker_processes(registry: Registry) -> Reply:
 async def break_worker(registry: Registry, body: bytes) -> Reply:
     """Inject a fault into the oldest worker of a model: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
 
-    "die" kills the worker's process, which has ended before the answer is sent. The other faults make each later
-    forward pass of the process hang, or fail as on a lost device.
+    "die" kills the worker's process, which has ended before the answer is sent. The faults "hang" and "lose_device"
+    make each later forward pass of the process hang, or fail as on a lost device.
 
     Raises:
         BadRequest: the body has another form, or the model has no worker with a process.

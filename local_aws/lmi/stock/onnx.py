@@ -1,8 +1,8 @@
 """The OnnxRuntime engine for text: it answers as DJL's Java translators do, from the same files and settings.
 
-A worker calls `handle` like a Python handler. Only workers import this module, with onnxruntime and tokenizers.
-The emulated translators are those for text classification and text embedding, with one text or a list per request.
-Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator, TextEmbeddingTranslator, Classifications,
+A worker calls `handle` like a Python handler. Only worker processes import the module `onnx`, which imports onnxruntime
+and tokenizers. The emulated translators are those for text classification and text embedding, with one text or a list
+per request. Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator, TextEmbeddingTranslator, Classifications,
 HuggingFaceTokenizer, Encoding, OrtModel, Predictor, which makes a TranslateException of every fault; DJL Serving 0.36.0
 answers that with 400).
 """

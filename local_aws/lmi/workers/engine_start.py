@@ -4,8 +4,9 @@ A handler starts a process with `sys.executable`, which in a worker of the emula
 
     python -IS engine_start.py PROGRAM ARGUMENT...
 
-It asks the zygote for a fork that runs PROGRAM with the arguments, environment, and open files that this process was
-started with, waits for the fork's end, and ends in the same way. If this process is killed, the fork is killed, too.
+The program `engine_start.py` asks the zygote for a fork that runs PROGRAM with the arguments, environment, and open
+files that this process was started with, waits for the fork's end, and ends in the same way. If this process is killed,
+the fork is killed, too.
 """
 
 import json

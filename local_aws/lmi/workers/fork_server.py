@@ -88,7 +88,8 @@ class ForkServer:
     def started_by_workers(self) -> set[int]:
         """Return the pids of the processes that workers have started, such as engine processes, also of ended workers.
 
-        Such a process inherits the variable HF_HUB_CACHE, whose value no other container's workers have.
+        A process that a worker has started inherits the variable HF_HUB_CACHE, whose value no other container's workers
+        have.
         """
         mine = str(self._folder / HUB_CACHE)
         own = {*self._workers} | (set() if self._process is None else {self._process.pid})

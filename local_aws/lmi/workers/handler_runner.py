@@ -153,7 +153,7 @@ def run(connection: socket.socket) -> int:
 def _fork_further_processes() -> None:
     """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing.
 
-    Only Linux has the sockets without a file that this needs.
+    Such forks need sockets without a file, which only Linux has.
     """
     if "torch" in sys.modules and sys.platform == "linux":
         os.environ[engine_start.ADDRESS] = engine_start.program_address(os.getppid())

@@ -2,8 +2,8 @@
 
 The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, a heap,
 and all requests have the same priority. Taking the heap's head moves its *last* element to the front (Java SE 17 API;
-recorded: 20_queue_order). So while the worker is busy, the newest request comes next, and the oldest may wait as long
-as requests arrive. A load test shows the same order here and on the real server.
+recorded: 20_queue_order). So while the worker is busy, the newest request in the queue comes next, and the oldest can
+wait as long as requests arrive. A load test shows the same order here and on the real server.
 
 Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """

@@ -74,7 +74,7 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Return True if the pool has a process, or may start one; after `close`, that is a leaked process."""
+        """Return True if the pool has a process, or can still start one; after `close`, that is a leaked process."""
         return bool(self._starting) or any(worker.process.alive for worker in self._members)
 
     def clear_stale(self) -> None:

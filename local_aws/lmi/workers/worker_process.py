@@ -1,9 +1,10 @@
 """The process of one worker: its start, the calls to it, and its replacement after its end.
 
-If the process of a synchronous worker dies while idle, no new one is started. If it dies, or is too slow, during a
-request, this counts as a failure. For an asynchronous worker every end of its process counts as a failure, even if the
-server stopped it, and the worker restarts its process itself. If a start of an asynchronous worker fails after the
-import of the handler, the worker is blocked for ever, because two threads of the real server wait for each other.
+If the process of a synchronous worker dies while idle, no new one is started. The death or slowness of a synchronous
+worker's process during a request counts as a failure. For an asynchronous worker every end of its process counts as a
+failure, even if the server stopped it, and the worker restarts its process itself. If a start of an asynchronous worker
+fails after the import of the handler, the worker is blocked for ever, because two threads of the real server wait for
+each other.
 
 Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
 was tested on a real server: of 20 failed starts two were answered, as a synchronous worker's is.
@@ -85,7 +86,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Return True if the worker has a process, is starting one, or may still start one."""
+        """Return True if the worker has a process, is starting one, or can still start one."""
         return not self._ended and (self._connection is not None or self._loss_pending or bool(self._tasks))
 
     async def start(self) -> None:

@@ -5,8 +5,9 @@
     {"op": "fork"} with one file descriptor   → {"pid": N}; the child serves the descriptor as a worker
     {"op": "kill", "pid": N}                  → nothing; a child that has ended is ignored
 
-and reports {"exited": N, "code": C} for every child that ends. A further socket takes orders to fork a process that
-runs another program, as a handler starts one (engine_start.py). Before the first command it sends {"ready": true}.
+and reports {"exited": N, "code": C} for every child that ends. Over a further socket, engine_start.py orders forks that
+run other programs, which handlers start. The zygote sends {"ready": true} over the socket before it reads the first
+command.
 
 Forking is safe because the zygote never has a second thread: it runs no model, and its environment keeps OpenMP and
 OpenBLAS to one thread. The zygote ends, with all workers, when the other end of its socket closes. On Linux, which has

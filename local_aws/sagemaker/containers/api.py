@@ -70,7 +70,7 @@ class Ping:
 
 
 class ContainerApi:
-    """The requests that SageMaker makes to a container. Each may raise httpx.TransportError."""
+    """The requests that SageMaker makes to a container. Each request can raise httpx.TransportError."""
 
     def __init__(self, container: ContainerProcess, client: httpx.AsyncClient, invocation_timeout_s: float) -> None:
         self._url = container.url

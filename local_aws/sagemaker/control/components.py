@@ -244,7 +244,8 @@ class InferenceComponents:
     def _check_alone(self, endpoint: Endpoint) -> None:
         """Raise ValidationException while another component of the endpoint is being created.
 
-        Inferred: AWS's samples show the endpoint as Updating during the creation, which may start instances.
+        The rule of one creation at a time is inferred: AWS's samples show the endpoint as Updating during the creation,
+        which may start instances.
         """
         if any(one.endpoint is endpoint and one.under_way == "CREATE_IN_PROGRESS" for one in self._components):
             raise ValidationException(

@@ -2,7 +2,8 @@
 
 Source: SageMaker developer guide, "Create an endpoint with GPU partitions", "Deploy models to GPU partitions with
 inference components" and "Manage GPU partitioned endpoints", and the API reference of AcceleratorPartitionLayout, read
-2026-12-01. They say what is refused, and with which content; nobody has quoted the texts, so these are the emulation's.
+2026-12-01. The sources state which requests SageMaker refuses and which content its errors have; nobody has quoted the
+errors' texts, so the texts are the emulation's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Service Quotas for SageMaker: the number of instances of each type that all endpoints may have.
 
-Other quotas and services are not emulated. Source of the names: `<type> for endpoint usage`, as SageMaker's own error
-names a quota.
+Service Quotas of other services, and SageMaker's other quotas, are not emulated. Source of the names: `<type> for
+endpoint usage`, as SageMaker's own error names a quota.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class ComponentCopies:
     def report(self) -> None:
         """Record the metrics that are due by time, not by a call.
 
-        An idle minute counts as zero InvocationsPerCopy. It is inferred that SageMaker does so too: AWS's own recipe
-        scales to zero by this metric, which needs a value for that.
+        An idle minute counts as zero InvocationsPerCopy. SageMaker counts an idle minute as zero too (inferred): AWS's
+        own recipe scales to zero by InvocationsPerCopy, which needs a value in idle minutes for that.
         """
         now = self._clock.now()
         if self.in_service and now >= self._called + _MINUTE_S:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Endpoint(Resource):
-    """An endpoint. Its `fleet`, all variants with their instances, takes calls; None while no fleet has come up.
+    """An endpoint. `fleet`, all variants with their instances, takes the calls; None while no fleet has come up.
 
     `starting` is the fleet that a change is starting. `deployment` is the DeploymentConfig of the last update, or of
     the creation. While an update moves calls in steps, `shift` selects one of two fleets for each call.

@@ -1,8 +1,8 @@
 """The deployment guardrails of SageMaker: calls move to new instances in steps, and back if an alarm fires.
 
 AWS: SageMaker developer guide, "Deployment guardrails for updating models in production", and API reference,
-DeploymentConfig. Both fleets exist until the end, also in a rolling deployment: the batches of a rolling deployment
-differ from linear steps only in the number of instances, which callers cannot observe.
+DeploymentConfig. The old and the new fleet exist until the end of an update, also in a rolling deployment: the batches
+of a rolling deployment differ from linear steps only in the number of instances, which callers cannot observe.
 """
 
 from __future__ import annotations

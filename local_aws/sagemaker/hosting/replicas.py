@@ -264,8 +264,8 @@ class Replica:
     async def _replace_container(self) -> None:
         """Stop the container together with its calls, and start another; repeat until a container comes up.
 
-        The instance's disk is emptied. It is not known if SageMaker keeps the disk for the new container; without it
-        models are fetched again, which is the slower case.
+        The instance's disk is emptied. Whether SageMaker keeps the disk for the new container is not known; with an
+        emptied disk models are fetched again, which is the slower case.
         """
         if self.in_flight:
             self._log.note(f"the container ends with {self.in_flight} calls in flight")
@@ -348,7 +348,7 @@ async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
-    """Stop containers after their running calls have ended or the limit is over; no new calls may come meanwhile."""
+    """Stop containers after their running calls have ended or the limit is over; no new calls are sent meanwhile."""
     try:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)

@@ -186,8 +186,8 @@ class Runtime:
     def _measure(call: Call, answer: httpx.Response | None, total_s: float, *, reached: bool) -> None:
         """Record the metrics of a call; a call that reached no container is not counted as a model's error.
 
-        AWS defines its error metrics by the status that the model returned. Whether they count calls that found no
-        instance in service is not known, so no alarm uses them.
+        AWS defines its error metrics by the status that the model returned. Whether AWS's error metrics count calls
+        that found no instance in service is not known, so no alarm uses these metrics.
         """
         model_s = 0.0 if answer is None else answer.elapsed.total_seconds()
         for meter in call.meters:

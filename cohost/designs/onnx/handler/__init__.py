@@ -1,1 +1,1 @@
-"""The Python handler of ONNX archives. Its files travel in archives, beside those it shares with `cohost.handler`."""
+"""The Python handler of ONNX archives. An archive has the handler's files and those shared with `cohost.handler`."""

@@ -1,6 +1,6 @@
 """The entry point of an ONNX archive with a Python handler: DJL Serving imports this file and awaits `handle`.
 
-Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
+The model's serving.properties must have `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PACKAGES = ("cohost", "cohost.handler", "cohost.onnx", "cohost.onnx.handler")
 def _declare_packages() -> None:
     """Declare this file's folder as the packages that its neighbours name in their imports.
 
-    In the project these files lie in two folders, in an archive in one.
+    In the project the handler's files lie in two folders, in an archive all of them lie in one folder.
     """
     for name in _PACKAGES:
         package = ModuleType(name)

@@ -1,7 +1,7 @@
 """Fault injection into a process that runs models: every later forward pass hangs, or fails as on a lost device.
 
-Python imports a module of this name at its start. So the engine processes that handlers start take the faults as
-signals, without any code of the handler for that purpose.
+Python imports a module named `sitecustomize` at its start. So the engine processes that handlers start take the faults
+as signals, without any code of the handler for that purpose.
 """
 
 from __future__ import annotations
