@@ -25,7 +25,8 @@ def tokenizer_in(folder: str, *, segments: bool) -> PlainTokenizer:
     config = json.loads(Path(folder, "tokenizer_config.json").read_bytes())
     maximum = int(config.get("model_max_length", 0)) or None
     text = Path(folder, "tokenizer.json").read_text(encoding="utf-8")
-    tokenizer = PlainTokenizer(text, segments=segments, padding_id=None, maximum=maximum)
+    side = config.get("truncation_side", "right")
+    tokenizer = PlainTokenizer(text, segments=segments, padding_id=None, maximum=maximum, side=side)
     tokenizer.pad_token_id = _padding_id(tokenizer, config)
     return tokenizer
 
