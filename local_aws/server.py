@@ -23,6 +23,7 @@ from cohost.callers import write_private
 from cohost.deploy.local_aws import subcommand
 from cohost.errors import LocalError
 from local_aws.autoscaling.routes import AutoScaling
+from local_aws.cloudformation.handler_rights import HandlerRights
 from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
 from local_aws.cloudformation.routes import CloudFormation
 from local_aws.cloudwatch.metric_store import MetricStore
@@ -36,7 +37,8 @@ from local_aws.kit.clock import Clock
 from local_aws.lambda_functions.routes import LambdaFunctions
 from local_aws.moto_services import MotoServices, issued_key, moto_app, role_policies, warm_up
 from local_aws.rights.judge import Dependent, Judge
-from local_aws.rights.requests import Call, judged
+from local_aws.rights.requests import judged
+from local_aws.rights.resource_arns import Call
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.fault_injection import PATH as FAULTS_PATH
 from local_aws.scheduler.routes import Scheduler
@@ -109,7 +111,7 @@ class LocalAws:
         )
         code = settings.state_dir / "functions"
         self.functions = LambdaFunctions(others=moto, clients=clients, keys=keys, folder=code)
-        self.cloudformation = CloudFormation(clients=clients)
+        self.cloudformation = CloudFormation(clients=clients, rights=HandlerRights(self.judge, keys))
         self.scheduler = Scheduler(others=moto, clients=clients, keys=keys, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
         self._on_ready: Callable[[LocalAws], None] = _nobody

@@ -22,8 +22,6 @@ from local_aws.cloudformation.errors import ValidationError, unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from local_aws.kit.clients import Clients
-
 SECTIONS: Final = frozenset(
     {
         "AWSTemplateFormatVersion", "Description", "Metadata", "Parameters", "Mappings", "Conditions", "Rules",
@@ -180,8 +178,8 @@ def _names(names: list[str]) -> str:
     return f"[{', '.join(names)}]"
 
 
-def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> str:
-    """Return the text of the template that a request names.
+def template_body(request: Mapping[str, Any], s3: Callable[[], Any]) -> str:  # boto3's client
+    """Return the text of the template that a request names; `s3` returns the client that reads it.
 
     Raises:
         ValidationError: the request names no template, or the S3 object cannot be read.
@@ -192,7 +190,7 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
         raise ValidationError("Either Template URL or Template Body must be specified.")
     bucket, key = s3_location(str(request["TemplateURL"]))
     try:
-        answer = clients.get("s3", region).get_object(Bucket=bucket, Key=key)
+        answer = s3().get_object(Bucket=bucket, Key=key)
     except ClientError as error:
         raise ValidationError(f"S3 error: cannot read the template s3://{bucket}/{key}: {error}") from None
     return str(answer["Body"].read().decode("utf-8"))

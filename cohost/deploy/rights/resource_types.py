@@ -304,6 +304,7 @@ _CALLED_TYPES: Final[Mapping[str, ResourceRights]] = {
         ),
     ),
     "AWS::Scheduler::Schedule": ResourceRights(
+        name="Name",
         grants=(
             Grant(
                 actions="scheduler:CreateSchedule scheduler:GetSchedule scheduler:UpdateSchedule "
@@ -313,7 +314,14 @@ _CALLED_TYPES: Final[Mapping[str, ResourceRights]] = {
             ),
             _pass("Target.RoleArn", "scheduler"),
         ),
-        cleanup=(Grant(actions="scheduler:GetSchedule scheduler:DeleteSchedule", on=_SCHEDULES, of="GroupName"),),
+        cleanup=(
+            Grant(actions="scheduler:GetSchedule scheduler:DeleteSchedule", on=_SCHEDULES, of="GroupName"),
+            # The physical id of a schedule has no group, so a schedule that a stack lists is looked for in `default`.
+            Grant(
+                actions="scheduler:GetSchedule scheduler:DeleteSchedule",
+                on=("arn:{partition}:scheduler:{region}:{account}:schedule/default/{name}",),
+            ),
+        ),
     ),
 }
 

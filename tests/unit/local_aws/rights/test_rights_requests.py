@@ -124,8 +124,8 @@ def test_a_role_that_is_handed_on_needs_pass_role() -> None:
     [
         ("scheduler", "PUT", "/schedules/end", ("scheduler:UpdateSchedule", "schedule/default/end")),
         ("scheduler", "DELETE", "/schedules/end", ("scheduler:DeleteSchedule", "schedule/default/end")),
-        ("lambda", "GET", "/2015-03-31/functions/f", ("lambda:GetFunction", None)),
-        ("lambda", "POST", "/2015-03-31/functions/f/invocations", ("lambda:InvokeFunction", None)),
+        ("lambda", "GET", "/2015-03-31/functions/f", ("lambda:GetFunction", "function:f")),
+        ("lambda", "POST", "/2015-03-31/functions/f/invocations", ("lambda:InvokeFunction", "function:f")),
         ("sagemaker", "POST", "/endpoints/My-E/invocations", ("sagemaker:InvokeEndpoint", "endpoint/my-e")),
         ("lambda", "POST", "/nowhere", ("lambda:POST /nowhere", None)),
     ],
