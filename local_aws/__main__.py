@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--speed", type=float, default=1, help="how much faster the clock of alarms, cooldowns and schedules runs"
     )
+    up.add_argument("--as", dest="act_as", metavar="ROLE_ARN", help="judge the user's own calls by this role's rights")
     return parser
 
 
@@ -61,6 +62,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         hub_roots=(*(hub.resolve() for hub in options.hub), *default_roots()),
         region=options.region,
         speed=options.speed,
+        act_as=options.act_as,
     )
 
 

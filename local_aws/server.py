@@ -29,7 +29,7 @@ from local_aws.cloudformation.routes import CloudFormation
 from local_aws.cloudwatch.metric_store import MetricStore
 from local_aws.cloudwatch.routes import CloudWatch
 from local_aws.gateway import Gateway, ThisMachineOnly
-from local_aws.kit.access_keys import AccessKeys, user_key
+from local_aws.kit.access_keys import AccessKeys, administrator_key, user_key
 from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account, bound_listener
 from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
@@ -83,7 +83,7 @@ class LocalAws:
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         self.judge = Judge(role_policies, self._dependent_rights)
-        keys = self.keys = AccessKeys(user_key(settings.state_dir), issued_key)
+        keys = self.keys = _access_keys(settings)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app(managed_policies=settings.managed_policies))
         metrics = MetricStore(clock)
@@ -312,6 +312,11 @@ def _remove_own(state: Path) -> None:
             state.unlink()
 
 
+def _access_keys(settings: Settings) -> AccessKeys:
+    folder, role = settings.state_dir, settings.act_as
+    return AccessKeys(user_key(folder, role), issued_key, administrator_key(folder, role))
+
+
 def _nobody(_: LocalAws) -> None:
     """Do nothing: the `on_ready` of a server that nobody waits for."""
 
@@ -337,6 +342,7 @@ class Settings:
         speed: the speed of the clock of alarms, cooldowns and schedules, as a multiple of real time.
         managed_policies: whether IAM knows AWS's own managed policies, which the roles of `cdk bootstrap` name. Loading
             them adds a second to IAM's first answer after the start and after each reset.
+        act_as: the ARN of the role whose rights the user's key has; None for a key that is not judged.
     """
 
     port: int
@@ -346,3 +352,4 @@ class Settings:
     region: str = DEFAULT_REGION
     speed: float = 1
     managed_policies: bool = True
+    act_as: str | None = None

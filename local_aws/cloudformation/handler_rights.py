@@ -123,7 +123,7 @@ def _resources(action: str, live: Live, region: str) -> Iterator[str]:
     elif (own := _OWN.get(live.type)) is not None:
         yield from own(live, region)
     else:
-        yield str(live.attributes.get("Arn") or live.physical_id)
+        yield live.physical_id
 
 
 def _arn(service: str, region: str, resource: str) -> str:
@@ -151,9 +151,22 @@ _OWN: Final[Mapping[str, Callable[[Live, str], list[str]]]] = {
         _arn("application-autoscaling", region, "scalable-target/*")
     ],
     "AWS::EC2::VPCEndpoint": lambda live, region: [_arn("ec2", region, f"vpc-endpoint/{live.physical_id}")],
+    "AWS::Logs::LogGroup": lambda live, region: [_arn("logs", region, f"log-group:{live.physical_id}:*")],
+    "AWS::IAM::Role": lambda live, _: [_arn("iam", "", f"role/{live.physical_id}")],
+    "AWS::Lambda::Function": lambda live, region: [_arn("lambda", region, f"function:{live.physical_id}")],
+    "AWS::CloudWatch::Alarm": lambda live, region: [_arn("cloudwatch", region, f"alarm:{live.physical_id}")],
+    "AWS::Scheduler::ScheduleGroup": lambda live, region: [
+        _arn("scheduler", region, f"schedule-group/{live.physical_id}")
+    ],
+    "AWS::Scheduler::Schedule": lambda live, region: [
+        _arn("scheduler", region, f"schedule/{live.properties.get('GroupName', 'default')}/{live.physical_id}")
+    ],
+    "AWS::KMS::Key": lambda live, region: [_arn("kms", region, f"key/{live.physical_id}")],
+    "AWS::ECR::Repository": lambda live, region: [_arn("ecr", region, f"repository/{live.physical_id}")],
     "AWS::SSM::Parameter": lambda live, region: [_arn("ssm", region, f"parameter/{live.physical_id.lstrip('/')}")],
 }
-"""The ARNs of resources whose physical id and attribute `Arn` are no ARN, by type."""
+"""The ARNs of resources whose physical id is no ARN, by type. A resource that could not be completed has no attributes,
+so the ARNs are made from the id."""
 
 _SPECIAL: Final[Mapping[tuple[str, str], Callable[[Live, str], list[str]]]] = {
     ("AWS::Lambda::Function", "s3"): _code,

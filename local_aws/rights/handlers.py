@@ -143,14 +143,18 @@ def _is_given(properties: Mapping[str, Any], path: str) -> bool:
 
 @cache
 def permissions(resource_type: str) -> dict[str, tuple[str, ...]]:
-    """Return the permissions of a type's handlers by handler (create, read, update, delete, list); {} if unknown."""
+    """Return the permissions of a type's handlers by handler: create, read, update, delete, list, and `tagging`.
+
+    A type without a schema has none.
+    """
     place = _schemas()
     name = _index().get(resource_type)
     if place is None or name is None:
         return {}
     schema = json.loads((place / "resources" / f"{name}.json").read_text(encoding="utf-8"))
     handlers: Mapping[str, Any] = schema.get("handlers", {})
-    return {one: tuple(handler.get("permissions", ())) for one, handler in handlers.items()}
+    listed = {**handlers, "tagging": schema.get("tagging") or {}}
+    return {one: tuple(handler.get("permissions", ())) for one, handler in listed.items()}
 
 
 @cache

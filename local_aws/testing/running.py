@@ -110,9 +110,12 @@ class FrontDoor:
         """The user's access key: `key_id` and `secret`."""
         return local.read_key(self.server.settings.state_dir)
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that point a program at this front door, with the user's access key."""
-        return self._local().environment()
+    def environment(self, *, administrator: bool = False) -> dict[str, str]:
+        """Return the environment variables that point a program at this front door, with the user's access key.
+
+        With `administrator` the key is that of an administrator, which exists where the user acts as a role.
+        """
+        return self._local().environment(administrator=administrator)
 
     def page(self, path: str, **put: float) -> Any:
         """GET one of the server's own pages, such as /_cohost/clock; if values are given, PUT them there first."""

@@ -128,6 +128,25 @@ class Person:
         wait_for(lambda: not now().endswith("IN_PROGRESS"))
         return now()
 
+    def use(self, documents: Sequence[Document]) -> None:
+        """Put other documents in the place of CloudFormation's policies; there are as many as before."""
+        iam = self._door.client("iam")
+        for number, document in enumerate(documents, 1):
+            arn = f"arn:aws:iam::{ACCOUNT}:policy/cfn-{number}"
+            for one in iam.list_policy_versions(PolicyArn=arn)["Versions"]:
+                if not one["IsDefaultVersion"]:
+                    iam.delete_policy_version(PolicyArn=arn, VersionId=one["VersionId"])
+            iam.create_policy_version(PolicyArn=arn, PolicyDocument=json.dumps(document), SetAsDefault=True)
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the events of the resources that failed, without those that were only cancelled."""
+        events = self._door.client("cloudformation").describe_stack_events(StackName=STACK)["StackEvents"]
+        return [
+            event
+            for event in events
+            if event["ResourceStatus"].endswith("_FAILED") and "cancelled" not in event.get("ResourceStatusReason", "")
+        ]
+
     def reasons(self) -> str:
         """Return the reasons of all events of the stack."""
         events = self._door.client("cloudformation").describe_stack_events(StackName=STACK)["StackEvents"]

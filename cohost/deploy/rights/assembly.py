@@ -91,6 +91,8 @@ def caller_of(catalog: Catalog, stacks: Sequence[StackRights]) -> Caller:
         "config": main.names_of_type(_CONFIG),
         "model": main.names_of_type(_MODEL),
         "component": components,
+        "with_component": ("",) if components else (),
+        "without_component": () if components else ("",),
         "bucket": main.names_of_type(_BUCKET),
         "prefix": (catalog.storage.prefix,),
         "weights_bucket": (weights,) if pushed else (),

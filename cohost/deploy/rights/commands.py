@@ -29,7 +29,12 @@ _STORE: Final = ("arn:{partition}:s3:::{bucket}",)
 _ARCHIVES: Final = ("arn:{partition}:s3:::{bucket}/{prefix}*",)
 _WEIGHTS: Final = ("arn:{partition}:s3:::{weights_bucket}",)
 _WEIGHT_FILES: Final = ("arn:{partition}:s3:::{weights_bucket}/*",)
-_SCALABLE: Final = ("arn:{partition}:application-autoscaling:{region}:{account}:scalable-target/*",)
+# These two placeholders are empty, and lack a value where the stack has no component, or has one.
+_SCALABLE: Final = ("arn:{partition}:application-autoscaling:{region}:{account}:scalable-target/*{with_component}",)
+_WITH_COMPONENT: Final = ("*{with_component}",)
+_WITHOUT_COMPONENT: Final = ("*{without_component}",)
+_OWN_ENDPOINT: Final = (_SAGEMAKER + "endpoint/{endpoint}{without_component}",)
+_OWN_CONFIG: Final = (_SAGEMAKER + "endpoint-config/{config}{without_component}",)
 _BOOTSTRAP: Final = "arn:{partition}:iam::{account}:role/cdk-{qualifier}-"
 _VERSION: Final = ("arn:{partition}:ssm:{region}:{account}:parameter/cdk-bootstrap/{qualifier}/version",)
 _BELOW_PREFIX: Final[Condition] = {"StringLike": {"s3:prefix": "{prefix}*"}}
@@ -47,7 +52,7 @@ _READ_ENDPOINT: Final = (
 )
 _READ_COPIES: Final = (
     Grant(actions="sagemaker:DescribeInferenceComponent", on=_COMPONENT),
-    Grant(actions="application-autoscaling:DescribeScalableTargets"),
+    Grant(actions="application-autoscaling:DescribeScalableTargets", on=_WITH_COMPONENT),
 )
 _READ_CONTAINER_LOGS: Final = Grant(actions="logs:FilterLogEvents", on=_LOGS)
 _CALL: Final = (
@@ -105,7 +110,7 @@ COMMANDS: Final[Mapping[str, tuple[Grant, ...]]] = {
         _READ_ARCHIVES,
         _DECRYPT,
         _READ_CONTAINER_LOGS,
-        Grant(actions="cloudwatch:GetMetricStatistics"),
+        Grant(actions="cloudwatch:GetMetricStatistics", on=_WITHOUT_COMPONENT),
     ),
     "invoke": (_READ_STACK, *_CALL, *_READ_COPIES, _LIST_ARCHIVES, _READ_CONTAINER_LOGS),
     "push": (
@@ -145,10 +150,12 @@ COMMANDS: Final[Mapping[str, tuple[Grant, ...]]] = {
             on=("arn:{partition}:iam::{account}:role/{schedule_role}",),
             condition=_PASSED_TO_SCHEDULER,
         ),
-        Grant(actions="sagemaker:DescribeEndpoint sagemaker:CreateEndpoint sagemaker:AddTags", on=_ENDPOINT),
-        Grant(actions="sagemaker:CreateEndpoint", on=_CONFIG),
+        Grant(actions="sagemaker:DescribeEndpoint", on=_ENDPOINT),
+        # A multi-model endpoint is made again; one with a component was only scaled to zero.
+        Grant(actions="sagemaker:CreateEndpoint sagemaker:AddTags", on=_OWN_ENDPOINT),
+        Grant(actions="sagemaker:CreateEndpoint", on=_OWN_CONFIG),
         # CreateEndpoint of a configuration with a key (developer guide, "API permissions").
-        Grant(actions="kms:CreateGrant", on=("{volume_key}",)),
+        Grant(actions="kms:CreateGrant", on=("{volume_key}{without_component}",)),
         *_READ_COPIES,
         Grant(actions="application-autoscaling:RegisterScalableTarget", on=_SCALABLE, condition=_OF_SAGEMAKER),
     ),
