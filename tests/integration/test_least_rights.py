@@ -144,7 +144,6 @@ MUTATIONS: Final = {
     "iam:PassRole": "AWS::Lambda::Function",
     "lambda:InvokeFunction": "Custom::",
     "s3:PutBucketPolicy": "AWS::S3::BucketPolicy",
-    "sagemaker:AddTags": "AWS::SageMaker::Model",
     "logs:PutRetentionPolicy": "AWS::Logs::LogGroup",
 }
 
