@@ -11,6 +11,7 @@ import json
 import uuid
 from dataclasses import dataclass
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
@@ -19,7 +20,9 @@ from starlette.responses import Response
 
 from cohost.callers import foreign_caller
 from cohost.deploy.local_aws import PAGES_SERVICE
+from local_aws.kit.account import PARTITION
 from local_aws.rights.judge import SESSIONS, DeniedError
+from local_aws.rights.policies import Request
 from local_aws.rights.requests import has_judged_body, read_call
 from local_aws.signatures import Code, NotSignedRight
 
@@ -29,11 +32,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from local_aws.rights.judge import Judge
+    from local_aws.rights.resource_arns import Call
     from local_aws.signatures import Caller, Verifier
 
 # `uvicorn` writes neither header: an answer that holds one of them twice ends the cdk CLI with "Invalid time value".
 SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
+_READS: Final = frozenset({"GetObject", "HeadObject"})
 DENIED: Final = Code(query="AccessDenied", json="AccessDeniedException", s3="AccessDenied")
 # Services whose errors are XML although their requests are not forms.
 XML_SERVICES: Final = frozenset({"cloudfront", "route53", "s3", "s3express"})
@@ -140,11 +145,13 @@ class Gateway:
         send = single_headers(send)
         try:
             caller, receive = await self._verifier.verify(scope, receive)
-            receive = await self._allow(caller, scope, receive)
+            receive, call = await self._allow(caller, scope, receive)
         except NotSignedRight as verdict:
             await refusal(verdict, scope)(scope, receive, send)
             return
         scope["aws_key"] = caller.key
+        if call is not None and call.service == "s3" and call.operation in _READS:
+            send = self._hiding_absence(caller, call, send)
         if caller.service == PAGES_SERVICE:
             app = self._pages.get(scope["path"], self._others)
         else:
@@ -152,15 +159,53 @@ class Gateway:
             app = self._services.get(caller.service, self._others)
         await app(scope, receive, send)
 
-    async def _allow(self, caller: Caller, scope: Scope, receive: Receive) -> Receive:
-        """Check that the caller has the rights for its request; returns the `receive` to read the request's body from.
+    def _hiding_absence(self, caller: Caller, call: Call, send: Send) -> Send:
+        """Wrap a `send` so that a missing object is AccessDenied for a caller who may not list its key.
+
+        Source: S3 API reference, GetObject and HeadObject: 404 with s3:ListBucket, 403 without. The key counts as the
+        prefix of a listing (ceph/ceph#68577, which follows S3).
+        """
+        bucket, key = call.parameters["Bucket"], call.parameters["Key"]
+        listing = Request(
+            action="s3:ListBucket", resource=f"arn:{PARTITION}:s3:::{bucket}", context={"s3:prefix": [key]}
+        )
+        held: list[Message] = []
+
+        async def hide(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] != HTTPStatus.NOT_FOUND:
+                held.clear()
+                await send(message)
+                return
+            if message["type"] == "http.response.start":
+                held.append(message)
+                return
+            if not held:
+                await send(message)
+                return
+            held.append(message)
+            if message.get("more_body", False):
+                return
+            body = b"".join(one.get("body", b"") for one in held)
+            reason = await asyncio.to_thread(self._judge.reason_against, caller.key.principal, listing, caller.region)
+            if reason is None or b"NoSuchBucket" in body:
+                for one in held:
+                    await send(one)
+            else:
+                await _send_denial(reason, call.operation == "HeadObject", send)
+
+        return hide
+
+    async def _allow(self, caller: Caller, scope: Scope, receive: Receive) -> tuple[Receive, Call | None]:
+        """Check that the caller has the rights for its request.
+
+        Returns the `receive` to read the request's body from, and the call; None for a call that is not judged.
 
         Raises:
             NotSignedRight: the caller is a role without a right that the request needs, or may not assume a role.
         """
         service = caller.service
         if service == PAGES_SERVICE or not (service == "sts" or caller.key.principal.startswith(SESSIONS)):
-            return receive
+            return receive, None
         query, body = scope["query_string"].decode("latin-1"), b""
         if has_judged_body(service, query):
             body = await read_body(receive)
@@ -171,7 +216,15 @@ class Gateway:
             await asyncio.to_thread(self._judge.check, caller.key.principal, call)
         except DeniedError as denial:
             raise NotSignedRight(DENIED, str(denial), service) from denial
-        return receive
+        return receive, call
+
+
+async def _send_denial(reason: str, head: bool, send: Send) -> None:  # noqa: FBT001 - two callers' kinds of request
+    answer = _s3_error(DENIED.s3, reason, HTTPStatus.FORBIDDEN)
+    body = b"" if head else answer.body
+    headers = [(name, value) for name, value in answer.raw_headers if not (head and name == b"content-length")]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -113,6 +113,24 @@ class Judge:
             asked = Request(action=request.action, resource=request.resource, context=context)
             self._check(principal, self._find_role(principal), asked)
 
+    def reason_against(self, principal: str, request: Request, region: str) -> str | None:
+        """Return AWS's text if a principal lacks the right for a request, else None; the decision is not recorded.
+
+        This is for a right that no request needs, but on which the answer depends.
+        """
+        if not principal.startswith(SESSIONS):
+            return None
+        role = self._find_role(principal)
+        context = {**shared_context(region), "aws:principalaccount": [ACCOUNT_ID], **request.context}
+        asked = Request(action=request.action, resource=request.resource, context=context)
+        try:
+            verdict = Verdict.NOT_ALLOWED if role is None else _verdict(role, asked, principal)
+        except DeniedError as denial:
+            return str(denial)
+        if verdict is Verdict.ALLOWED:
+            return None
+        return _denial(principal, asked, verdict.value.format(action=asked.action))
+
     def may_assume(self, role_arn: str, service: str, context: Mapping[str, Sequence[str]] | None = None) -> bool:
         """Return True if the trust policy of a role lets a service assume the role; False for an unknown role."""
         return service_may_assume(self._find_role(role_arn), role_arn, service, context)

@@ -138,6 +138,34 @@ def test_function_whose_role_lost_its_trust_is_not_run(door: FrontDoor, iam: Any
         client.invoke(FunctionName="g")
 
 
+def test_missing_object_is_denied_to_a_caller_who_may_not_list_it(door: FrontDoor, iam: Any) -> None:
+    """404 with s3:ListBucket for the key as a prefix, 403 without; an object that exists is read in both cases."""
+    allow(iam, "deployer", "*")
+    s3 = door.client("s3")
+    s3.create_bucket(Bucket="judged")
+    s3.put_object(Bucket="judged", Key="a/there", Body=b"x")
+    reading = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+    listing = {
+        "Effect": "Allow",
+        "Action": "s3:ListBucket",
+        "Resource": "arn:aws:s3:::judged",
+        "Condition": {"StringLike": {"s3:prefix": "a/*"}},
+    }
+    document = {"Version": "2012-10-17", "Statement": [reading, listing]}
+    iam.put_role_policy(RoleName="deployer", PolicyName="own", PolicyDocument=json.dumps(document))
+    assert s3.get_object(Bucket="judged", Key="a/there")["Body"].read() == b"x"
+    with faulted("NoSuchKey", 404):
+        s3.get_object(Bucket="judged", Key="a/missing")
+    with faulted("404", 404):
+        s3.head_object(Bucket="judged", Key="a/missing")
+    with faulted("AccessDenied", 403, about="s3:ListBucket"):
+        s3.get_object(Bucket="judged", Key="b/missing")
+    with faulted("403", 403):
+        s3.head_object(Bucket="judged", Key="b/missing")
+    with faulted("NoSuchBucket", 404):
+        s3.get_object(Bucket="no-such-bucket", Key="b/missing")
+
+
 def reasons(door: FrontDoor, stack: str = "s") -> str:
     """The reasons of a stack's events."""
     allow(administrator(door, "iam"), "deployer", "*")
