@@ -23,8 +23,8 @@ from cohost.callers import write_private
 from cohost.deploy.local_aws import subcommand
 from cohost.errors import LocalError
 from local_aws.autoscaling.routes import AutoScaling
-from local_aws.cloudformation.handler_rights import HandlerRights
 from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
+from local_aws.cloudformation.resources.handler_rights import HandlerRights
 from local_aws.cloudformation.routes import CloudFormation
 from local_aws.cloudwatch.metric_store import MetricStore
 from local_aws.cloudwatch.routes import CloudWatch

@@ -9,14 +9,14 @@ from botocore.exceptions import ClientError
 
 from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.graph import Graph, dependencies
-from local_aws.cloudformation.handler_rights import caller_client
 from local_aws.cloudformation.intrinsics import NO_VALUE, Resolver, as_text
+from local_aws.cloudformation.resources.handler_rights import caller_client
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
-    from local_aws.cloudformation.handler_rights import HandlerRights
     from local_aws.cloudformation.intrinsics import Values
     from local_aws.cloudformation.resources import ResourceTypes
+    from local_aws.cloudformation.resources.handler_rights import HandlerRights
     from local_aws.cloudformation.state import Live, Stack, Target
     from local_aws.kit.clients import Clients
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, reject_if_used
 from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all, failure_reason
 from local_aws.cloudformation.errors import ValidationError
-from local_aws.cloudformation.handler_rights import calling
+from local_aws.cloudformation.resources.handler_rights import calling
 from local_aws.cloudformation.rollback import ROLLBACK_PREFIXES, roll_back, run_rollback
 from local_aws.cloudformation.state import Journal, now
 

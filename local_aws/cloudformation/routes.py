@@ -14,10 +14,10 @@ from local_aws.cloudformation import operations, queries
 from local_aws.cloudformation.context import Context
 from local_aws.cloudformation.engine import Engine
 from local_aws.cloudformation.errors import CloudFormationError
-from local_aws.cloudformation.handler_rights import calling
 from local_aws.cloudformation.operations import find_stack
 from local_aws.cloudformation.resources import ResourceTypes, aws_types
 from local_aws.cloudformation.resources.custom import CustomResource, Responses
+from local_aws.cloudformation.resources.handler_rights import calling
 from local_aws.kit.account import DEFAULT_REGION
 from local_aws.kit.errors import not_emulated
 from local_aws.kit.query_protocol import QueryError, QueryProtocol
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from local_aws.cloudformation.handler_rights import HandlerRights
+    from local_aws.cloudformation.resources.handler_rights import HandlerRights
     from local_aws.kit.clients import Clients
 
 
