@@ -149,7 +149,9 @@ class LogGroup(ResourceType):
         _set_retention(request, request.physical_id)
         tags = request.all_tags()
         if tags:
-            call(request.client("logs"), "tag_log_group", logGroupName=request.physical_id, tags=tags)
+            # The ARN of a log group that takes tags lacks the end `:*` (API reference: TagResource).
+            arn = str(_outcome(request.physical_id, request.region).attributes["Arn"]).removesuffix(":*")
+            call(request.client("logs"), "tag_resource", resourceArn=arn, tags=tags)
         return _outcome(request.physical_id, request.region)
 
     def delete(self, request: Request) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local_aws.rights.encryption import Encryption, ObjectKey
-from local_aws.rights.requests import Call
+from local_aws.rights.resource_arns import Call
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 OTHER = "arn:aws:kms:eu-west-1:123456789012:key/2"
