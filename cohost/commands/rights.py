@@ -28,10 +28,11 @@ def rights(
     catalog: CatalogOption = DEFAULT_CATALOG,
     stack: StackOption = DEFAULT_STACK,
     command: Annotated[
-        list[str] | None, typer.Option("--command", help="A command that the caller may run; repeatable. Default: all.")
+        list[str] | None,
+        typer.Option("--command", help="A command that the caller may run; repeatable (default: all)."),
     ] = None,
     account: Annotated[
-        str | None, typer.Option("--account", help="The account's number; left out, that of your credentials.")
+        str | None, typer.Option("--account", help="The account's number (default: the account of your credentials).")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder for the policies as files, caller-1.json and so on.")
@@ -40,7 +41,7 @@ def rights(
 ) -> None:
     """Print the least IAM policies: one for the caller of cohost, one for CloudFormation's role of `cdk bootstrap`.
 
-    Both follow from the catalog's synthesised template, and name only resources of its stacks.
+    Both policies follow from the catalog's synthesised template, and name only resources of the catalog's stacks.
 
     Example: cohost rights --command deploy --command status --command expire
     """

@@ -184,7 +184,8 @@ _RESOURCES: Final[Mapping[tuple[str, str], Callable[[Call], list[str]]]] = {
         "logs",
         _log_group,
         "CreateLogGroup DeleteLogGroup PutRetentionPolicy DeleteRetentionPolicy TagResource UntagResource "
-        "ListTagsForResource CreateLogStream PutLogEvents DescribeLogStreams FilterLogEvents GetLogEvents",
+        "ListTagsForResource CreateLogStream PutLogEvents DescribeLogStreams FilterLogEvents GetLogEvents "
+        "PutMetricFilter DescribeMetricFilters DeleteMetricFilter",
     ),
     **_table("monitoring", _each("alarm:", "AlarmNames", service="cloudwatch"), "DescribeAlarms DeleteAlarms"),
     **_table("monitoring", _arn("alarm:", "AlarmName", service="cloudwatch"), "PutMetricAlarm"),

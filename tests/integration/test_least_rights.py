@@ -46,7 +46,6 @@ DESIGNS: Final[dict[str, dict[str, Any]]] = {
 # that a stack left is demanded by the kinds of cohost.deploy.cleanup.
 DEMANDED: Final = {
     "cloudformation:DescribeStackEvents": "cohost.deploy.cdk, which follows the events of `cdk deploy`",
-    "servicequotas:ListServiceQuotas": "cohost.deploy.preflight, which ends before it where quotas are not emulated",
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cohost.catalog.serving import image_of
 from cohost.deploy.cdk import cdk_command
+from cohost.deploy.preflight import own_buckets
 from cohost.deploy.rights.policies import Caller, Place, StackRights, Values, qualifier_of
 from cohost.errors import StackError
 from cohost.weights.store import bucket_name
@@ -84,6 +85,7 @@ def caller_of(catalog: Catalog, stacks: Sequence[StackRights]) -> Caller:
     image = image_of(catalog.endpoint, place.region)
     pushed = any(entry.pushed for entry in catalog.models.values())
     weights = catalog.storage.weights_bucket or bucket_name(place.account, place.region)
+    own = own_buckets(catalog)
     keys = {catalog.storage.kms_key, catalog.storage.weights_kms_key} - {None}
     values: Values = {
         "stack": tuple(one.name for one in stacks),
@@ -96,6 +98,8 @@ def caller_of(catalog: Catalog, stacks: Sequence[StackRights]) -> Caller:
         "bucket": main.names_of_type(_BUCKET),
         "prefix": (catalog.storage.prefix,),
         "weights_bucket": (weights,) if pushed else (),
+        "own_bucket": own,
+        "any_key_of_own_bucket": (f"arn:{place.partition}:kms:{place.region}:{place.account}:key/*",) if own else (),
         "image": (f"arn:{place.partition}:ecr:{image.region}:{image.account}:repository/{image.repository}",),
         "key": tuple(sorted(str(one) for one in keys)),
         "volume_key": tuple(main.text(one["KmsKeyId"]) for one in main.of_type(_CONFIG).values() if "KmsKeyId" in one),

@@ -86,7 +86,11 @@ _PREFLIGHT: Final = (
     # The check of the endpoint reads the outputs of all stacks.
     Grant(actions="cloudformation:DescribeStacks"),
     Grant(actions="application-autoscaling:DescribeScalableTargets"),
+    Grant(actions="logs:DescribeLogGroups"),
     Grant(actions="ecr:BatchGetImage", on=("{image}",)),
+    # The check of the weights' keys reads the default key of each bucket of the user's own, which may be an alias.
+    Grant(actions="s3:GetEncryptionConfiguration", on=("arn:{partition}:s3:::{own_bucket}",)),
+    Grant(actions="kms:DescribeKey", on=("{any_key_of_own_bucket}",)),
     Grant(actions="s3:ListBucket", on=_WEIGHTS),
     Grant(actions="s3:GetObject", on=_WEIGHT_FILES),
     _DECRYPT,
@@ -115,6 +119,8 @@ COMMANDS: Final[Mapping[str, tuple[Grant, ...]]] = {
     "invoke": (_READ_STACK, *_CALL, *_READ_COPIES, _LIST_ARCHIVES, _READ_CONTAINER_LOGS),
     "push": (
         _READ_STACK,
+        # The template has the engine of the workers that serve a shared model.
+        Grant(actions="cloudformation:GetTemplate", on=_STACKS),
         _LIST_ARCHIVES,
         _READ_ARCHIVES,
         Grant(actions="s3:PutObject s3:DeleteObject", on=_ARCHIVES),

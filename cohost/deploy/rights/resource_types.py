@@ -214,6 +214,16 @@ _STORAGE_TYPES: Final[Mapping[str, ResourceRights]] = {
             Grant(actions="logs:DeleteLogGroup", on=_LOGS),
         ),
     ),
+    # A filter ends with its log group, so a stack leaves none.
+    "AWS::Logs::MetricFilter": ResourceRights(
+        grants=(
+            Grant(
+                actions="logs:PutMetricFilter logs:DescribeMetricFilters logs:DeleteMetricFilter",
+                on=_LOGS[1:],
+                of="LogGroupName",
+            ),
+        ),
+    ),
 }
 
 _ROLE_TYPES: Final[Mapping[str, ResourceRights]] = {
@@ -315,12 +325,9 @@ _CALLED_TYPES: Final[Mapping[str, ResourceRights]] = {
             _pass("Target.RoleArn", "scheduler"),
         ),
         cleanup=(
-            Grant(actions="scheduler:GetSchedule scheduler:DeleteSchedule", on=_SCHEDULES, of="GroupName"),
-            # The physical id of a schedule has no group, so a schedule that a stack lists is looked for in `default`.
-            Grant(
-                actions="scheduler:GetSchedule scheduler:DeleteSchedule",
-                on=("arn:{partition}:scheduler:{region}:{account}:schedule/default/{name}",),
-            ),
+            # The physical id of a schedule has no group, so the schedule is looked for in the list of all groups.
+            Grant(actions="scheduler:ListSchedules"),
+            Grant(actions="scheduler:DeleteSchedule", on=_SCHEDULES, of="GroupName"),
         ),
     ),
 }

@@ -108,7 +108,10 @@ def _context(action: str, live: Live) -> dict[str, list[str]]:
 
 
 # Service Authorization Reference: actions that are evaluated on all resources only.
-_WITHOUT_RESOURCE: Final = ("logs:Describe", "application-autoscaling:Describe", "ec2:Describe", "cloudwatch:GetMetric")
+_WITHOUT_RESOURCE: Final = (
+    "logs:DescribeLogGroups", "logs:DescribeIndexPolicies", "logs:DescribeResourcePolicies",
+    "application-autoscaling:Describe", "ec2:Describe", "cloudwatch:GetMetric",
+)  # fmt: skip
 _OF_SUBSCRIPTIONS: Final = ("sns:Unsubscribe", "sns:GetSubscription", "sns:SetSubscription")
 
 
@@ -143,7 +146,7 @@ _OWN: Final[Mapping[str, Callable[[Live, str], list[str]]]] = {
     "AWS::SNS::TopicPolicy": lambda live, _: list(live.properties["Topics"]),
     "AWS::SNS::Subscription": lambda live, _: [str(live.properties["TopicArn"])],
     "AWS::CloudWatch::Dashboard": lambda live, _: [_arn("cloudwatch", "", f"dashboard/{live.physical_id}")],
-    "AWS::Budgets::Budget": lambda live, _: [_arn("budgets", "", f"budget/{live.physical_id}")],
+    "AWS::Budgets::Budget": lambda live, _: [_arn("budgets", "", f"budget/{live.attributes['BudgetName']}")],
     "AWS::ApplicationAutoScaling::ScalableTarget": lambda _, region: [
         _arn("application-autoscaling", region, "scalable-target/*")
     ],
@@ -151,6 +154,9 @@ _OWN: Final[Mapping[str, Callable[[Live, str], list[str]]]] = {
         _arn("application-autoscaling", region, "scalable-target/*")
     ],
     "AWS::EC2::VPCEndpoint": lambda live, region: [_arn("ec2", region, f"vpc-endpoint/{live.physical_id}")],
+    "AWS::Logs::MetricFilter": lambda live, region: [
+        _arn("logs", region, f"log-group:{live.properties['LogGroupName']}:*")
+    ],
     "AWS::Logs::LogGroup": lambda live, region: [_arn("logs", region, f"log-group:{live.physical_id}:*")],
     "AWS::IAM::Role": lambda live, _: [_arn("iam", "", f"role/{live.physical_id}")],
     "AWS::Lambda::Function": lambda live, region: [_arn("lambda", region, f"function:{live.physical_id}")],
@@ -166,7 +172,7 @@ _OWN: Final[Mapping[str, Callable[[Live, str], list[str]]]] = {
     "AWS::SSM::Parameter": lambda live, region: [_arn("ssm", region, f"parameter/{live.physical_id.lstrip('/')}")],
 }
 """The ARNs of resources whose physical id is no ARN, by type. A resource that could not be completed has no attributes,
-so the ARNs are made from the id."""
+so the ARNs are made from the id; a budget is completed in one call, and its id is not its name."""
 
 _SPECIAL: Final[Mapping[tuple[str, str], Callable[[Live, str], list[str]]]] = {
     ("AWS::Lambda::Function", "s3"): _code,
