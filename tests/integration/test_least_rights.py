@@ -38,7 +38,13 @@ FAST: Final = 3600
 LIMITS: Final = Settings(publish_interval_s=0.2)
 COMMANDS: Final = ("deploy", "status", "invoke", "expire", "cleanup")
 DESIGNS: Final[dict[str, dict[str, Any]]] = {
-    "multi-model": {"scaling": {"min": 1, "max": 2}},
+    "multi-model": {
+        "scaling": {"min": 1, "max": 2},
+        "monitoring": {"model_metrics": True},
+        "budget": {"monthly_usd": 900, "email": "someone@example.com"},
+        "data_capture": {"sampling_percentage": 100},
+        "models": {"nli": {"handler": "batched"}},
+    },
     "scale-to-zero": {"endpoint": {"topology": "scale-to-zero"}},
 }
 
@@ -55,8 +61,10 @@ def catalog(design: str, model_id: str = "org/name") -> Catalog:
     changes = DESIGNS[design]
     given = {
         "expires": "1h",
-        "models": {"nli": {"model_id": model_id, "task": "text-classification"}},
         **changes,
+        "models": {
+            "nli": {"model_id": model_id, "task": "text-classification", **changes.get("models", {}).get("nli", {})}
+        },
         "endpoint": {**endpoint, **changes.get("endpoint", {})},
     }
     return Catalog.model_validate(given)

@@ -98,7 +98,7 @@ def caller_of(catalog: Catalog, stacks: Sequence[StackRights]) -> Caller:
         "bucket": main.names_of_type(_BUCKET),
         "prefix": (catalog.storage.prefix,),
         "weights_bucket": (weights,) if pushed else (),
-        "own_bucket": own,
+        "own_bucket": tuple(own),
         "any_key_of_own_bucket": (f"arn:{place.partition}:kms:{place.region}:{place.account}:key/*",) if own else (),
         "image": (f"arn:{place.partition}:ecr:{image.region}:{image.account}:repository/{image.repository}",),
         "key": tuple(sorted(str(one) for one in keys)),
