@@ -35,6 +35,7 @@ def rights(operation: str, bucket: str, key: str = "a", **parameters: Any) -> li
     ("operation", "bucket", "parameters", "expected"),
     [
         ("GetObject", "locked", {}, [("kms:Decrypt", KEY)]),
+        ("GetObjectVersion", "locked", {}, [("kms:Decrypt", KEY)]),
         ("HeadObject", "locked", {}, [("kms:Decrypt", KEY)]),
         ("GetObject", "open", {}, []),
         ("PutObject", "locked", {}, [("kms:GenerateDataKey", KEY)]),
