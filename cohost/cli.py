@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "deploy": "deploy.deploy",
     "cleanup": "cleanup.cleanup",
     "orphans": "cleanup.orphans",
+    "rights": "rights.rights",
     "export-onnx": "onnx.export_onnx",
     "engines": "plan.engines",
     "rollback": "rollback.rollback",

@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="the factor by which the clock of alarms, cooldowns and schedules runs faster",
     )
+    up.add_argument("--as", dest="act_as", metavar="ROLE_ARN", help="judge the user's own calls by this role's rights")
     return parser
 
 
@@ -66,6 +67,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         hub_roots=(*(hub.resolve() for hub in options.hub), *default_roots()),
         region=options.region,
         speed=options.speed,
+        act_as=options.act_as,
     )
 
 

@@ -12,6 +12,7 @@ import logging
 import uuid
 from dataclasses import dataclass
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
@@ -20,8 +21,10 @@ from starlette.responses import Response
 
 from cohost.callers import foreign_caller
 from cohost.deploy.local_aws import PAGES_SERVICE
+from local_aws.kit.account import PARTITION
 from local_aws.kit.bodies import BodyTooLargeError, BusyError, CallerLeftError, again, gzip_exceeds
 from local_aws.rights.judge import SESSIONS, DeniedError
+from local_aws.rights.policies import Request
 from local_aws.rights.requests import has_judged_body, read_call
 from local_aws.signatures import Code, NotSignedRight
 
@@ -32,12 +35,14 @@ if TYPE_CHECKING:
 
     from local_aws.kit.bodies import BodyMemory, RequestBody
     from local_aws.rights.judge import Judge
+    from local_aws.rights.resource_arns import Call
     from local_aws.signatures import Caller, Verifier
 
 LOGGER: Final = logging.getLogger(__name__)
 # `uvicorn` writes neither header: an answer that holds one of them twice ends the cdk CLI with "Invalid time value".
 SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
+_READS: Final = frozenset({"GetObject", "HeadObject"})
 DENIED: Final = Code(query="AccessDenied", json="AccessDeniedException", s3="AccessDenied")
 # Services whose errors are XML although their requests are not forms.
 XML_SERVICES: Final = frozenset({"cloudfront", "route53", "s3", "s3express"})
@@ -184,7 +189,8 @@ class Gateway:
             query = scope["query_string"].decode("latin-1")
             if body is None and has_judged_body(service, query):
                 body = await read_body(service)
-            await self._check_rights(caller, scope, query, body or b"")
+            call = await self._check_rights(caller, scope, query, body or b"")
+            send = self._send_to(caller, call, send)
         if body is None:
             body = await read_body(service)
         await self._app(caller, scope)(scope, again(body, receive), send)
@@ -196,21 +202,72 @@ class Gateway:
         scope["aws_scope"] = CredentialScope(caller.service, caller.region)
         return self._services.get(caller.service, self._others)
 
-    async def _check_rights(self, caller: Caller, scope: Scope, query: str, body: bytes) -> None:
-        """Check that the caller has the rights for its request.
+    def _send_to(self, caller: Caller, call: Call | None, send: Send) -> Send:
+        """Return the `send` for the answer to a call."""
+        if call is None or call.service != "s3" or call.operation not in _READS:
+            return send
+        return self._hiding_absence(caller, call, send)
+
+    def _hiding_absence(self, caller: Caller, call: Call, send: Send) -> Send:
+        """Wrap a `send` so that a missing object is AccessDenied for a caller who may not list its key.
+
+        Source: S3 API reference, GetObject and HeadObject: 404 with s3:ListBucket, 403 without. The key counts as the
+        prefix of a listing (ceph/ceph#68577, which follows S3).
+        """
+        bucket, key = call.parameters["Bucket"], call.parameters["Key"]
+        listing = Request(
+            action="s3:ListBucket", resource=f"arn:{PARTITION}:s3:::{bucket}", context={"s3:prefix": [key]}
+        )
+        held: list[Message] = []
+
+        async def hide(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] != HTTPStatus.NOT_FOUND:
+                held.clear()
+                await send(message)
+                return
+            if message["type"] == "http.response.start":
+                held.append(message)
+                return
+            if not held:
+                await send(message)
+                return
+            held.append(message)
+            if message.get("more_body", False):
+                return
+            body = b"".join(one.get("body", b"") for one in held)
+            reason = await asyncio.to_thread(self._judge.reason_against, caller.key.principal, listing, caller.region)
+            if reason is None or b"NoSuchBucket" in body:
+                for one in held:
+                    await send(one)
+            else:
+                await _send_denial(reason, call.operation == "HeadObject", send)
+
+        return hide
+
+    async def _check_rights(self, caller: Caller, scope: Scope, query: str, body: bytes) -> Call | None:
+        """Check that the caller has the rights for its request, and return the call; None for one that is not judged.
 
         Raises:
             NotSignedRight: the caller is a role without a right that the request needs, or may not assume a role.
         """
         service = caller.service
         if not (service == "sts" or caller.key.principal.startswith(SESSIONS)):
-            return
+            return None
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         call = read_call(service, caller.region, scope["method"], path, query, Headers(scope=scope), body)
         try:
             await asyncio.to_thread(self._judge.check, caller.key.principal, call)
         except DeniedError as denial:
             raise NotSignedRight(DENIED, str(denial), service) from denial
+        return call
+
+
+async def _send_denial(reason: str, head: bool, send: Send) -> None:  # noqa: FBT001 - two callers' kinds of request
+    answer = _s3_error(DENIED.s3, reason, HTTPStatus.FORBIDDEN)
+    body = b"" if head else answer.body
+    headers = [(name, value) for name, value in answer.raw_headers if not (head and name == b"content-length")]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,11 +24,12 @@ from cohost.deploy.local_aws import subcommand
 from cohost.errors import LocalError
 from local_aws.autoscaling.routes import AutoScaling
 from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
+from local_aws.cloudformation.resources.handler_rights import HandlerRights
 from local_aws.cloudformation.routes import CloudFormation
 from local_aws.cloudwatch.metric_store import MetricStore
 from local_aws.cloudwatch.routes import CloudWatch
 from local_aws.gateway import Gateway, ThisMachineOnly
-from local_aws.kit.access_keys import AccessKeys, user_key
+from local_aws.kit.access_keys import AccessKeys, administrator_key, user_key
 from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account, bound_listener
 from local_aws.kit.bodies import MIB, BodyMemory
 from local_aws.kit.clients import Clients
@@ -46,7 +47,8 @@ from local_aws.moto_services import (
 )
 from local_aws.rights.encryption import Encryption
 from local_aws.rights.judge import Dependent, Judge
-from local_aws.rights.requests import Call, judged
+from local_aws.rights.requests import judged
+from local_aws.rights.resource_arns import Call
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.fault_injection import PATH as FAULTS_PATH
 from local_aws.scheduler.routes import Scheduler
@@ -96,7 +98,7 @@ class LocalAws:
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         self.judge = Judge(role_policies, self._dependent_rights)
-        keys = self.keys = AccessKeys(user_key(settings.state_dir), issued_key)
+        keys = self.keys = _access_keys(settings)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app(managed_policies=settings.managed_policies))
         metrics = MetricStore(clock)
@@ -124,7 +126,7 @@ class LocalAws:
         )
         code = settings.state_dir / "functions"
         self.functions = LambdaFunctions(others=moto, clients=clients, keys=keys, folder=code)
-        self.cloudformation = CloudFormation(clients=clients)
+        self.cloudformation = CloudFormation(clients=clients, rights=HandlerRights(self.judge, keys))
         self.scheduler = Scheduler(others=moto, clients=clients, keys=keys, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
         self._on_ready: Callable[[LocalAws], None] = _nobody
@@ -338,6 +340,11 @@ def _remove_own(state: Path) -> None:
             state.unlink()
 
 
+def _access_keys(settings: Settings) -> AccessKeys:
+    folder, role = settings.state_dir, settings.act_as
+    return AccessKeys(user_key(folder, role), issued_key, administrator_key(folder, role))
+
+
 def _nobody(_: LocalAws) -> None:
     """Do nothing: the `on_ready` of a server that nobody waits for."""
 
@@ -363,6 +370,7 @@ class Settings:
         speed: the speed of the clock of alarms, cooldowns and schedules, as a multiple of real time.
         managed_policies: whether IAM knows AWS's own managed policies, which the roles of `cdk bootstrap` name. Loading
             them adds a second to IAM's first answer after the start and after each reset.
+        act_as: the ARN of the role whose rights the user's key has; None for a key that is not judged.
     """
 
     port: int
@@ -372,3 +380,4 @@ class Settings:
     region: str = DEFAULT_REGION
     speed: float = 1
     managed_policies: bool = True
+    act_as: str | None = None

@@ -64,6 +64,9 @@ def up(
     hub: Annotated[
         list[Path] | None, typer.Option("--hub", help="A further folder of models, each in org/name.")
     ] = None,
+    act_as: Annotated[
+        str | None, typer.Option("--as", metavar="ROLE_ARN", help="Judge your own calls by the rights of this role.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start the local AWS emulator, and print the environment variables to export.
@@ -73,14 +76,21 @@ def up(
     check_packages(_NEEDED, "local")
     load_with_warnings(catalog)
     with console.err.status("Starting the AWS on this machine"):
-        server = local.start(port=port, state=state, catalog=catalog, hub=hub or [])
+        server = local.start(port=port, state=state, catalog=catalog, hub=hub or [], act_as=act_as)
     _print_environment(server, as_json=as_json)
     end = local.subcommand("down", state)
     console.err.print(Text(f"Running at {server.url} until `{end}`; everything in it is gone then."), soft_wrap=True)
 
 
 @local_app.command()
-def env(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
+def env(
+    state: StateOption = local.DEFAULT_STATE,
+    administrator: Annotated[
+        bool,
+        typer.Option("--administrator", help="Print the key of an administrator, after `cohost local up --as`."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Print the environment variables of the running local AWS emulator, for another shell or after a restart.
 
     Example: eval "$(cohost local env)"
@@ -94,11 +104,11 @@ def env(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -
             allowed="the folder of one that runs",
             fix=f"start one with `{local.subcommand('up', state)}`, or name its folder with --state",
         )
-    _print_environment(server, as_json=as_json)
+    _print_environment(server, as_json=as_json, administrator=administrator)
 
 
-def _print_environment(server: local.LocalServer, *, as_json: bool) -> None:
-    environment = server.environment(server.catalog)
+def _print_environment(server: local.LocalServer, *, as_json: bool, administrator: bool = False) -> None:
+    environment = server.environment(server.catalog, administrator=administrator)
     if as_json:
         console.print_json({"url": server.url, "pid": server.pid, "environment": environment})
         return

@@ -34,6 +34,9 @@ KEY_FILE = "access_key.json"
 """The file in the state folder with the user's access key, {"key_id", "secret"}. The emulator creates the file, which
 only its owner may read."""
 
+ADMINISTRATOR_FILE = "administrator_key.json"
+"""The file with the key of an administrator, for the set-up of an account whose user acts as a role."""
+
 PAGES_SERVICE = "cohost"
 """The service name in the signatures of requests to the emulator's own pages, /_cohost/… and moto's /moto-api/…"""
 
@@ -54,13 +57,17 @@ class LocalServer:
     state: Path
     catalog: Path | None = None
 
-    def environment(self, catalog: Path | None = None) -> dict[str, str]:
+    def environment(self, catalog: Path | None = None, *, administrator: bool = False) -> dict[str, str]:
         """Return the environment variables with which `cdk`, `aws`, boto3 and `locust` call the emulator, not AWS.
+
+        Args:
+            catalog: the catalog that the variable COHOST_CATALOG names; None for no variable.
+            administrator: return the key of an administrator instead of the user's, who acts as a role.
 
         Raises:
             LocalError: the state folder has no access key that this user may read.
         """
-        key = read_key(self.state)
+        key = read_key(self.state, ADMINISTRATOR_FILE if administrator else KEY_FILE)
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": key["key_id"],
@@ -110,7 +117,7 @@ class LocalServer:
             ) from error
 
 
-def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) -> LocalServer:
+def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = (), act_as: str | None = None) -> LocalServer:
     """Start the emulator in the background and wait until it answers; its output goes to `state`/logs/server.log.
 
     Args:
@@ -118,6 +125,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
         state: the folder for logs, fetched archives and the file with the id of the process.
         catalog: the file of the catalog that is going to be deployed.
         hub: further folders of models laid out as org/name.
+        act_as: the ARN of the role as which the user's calls are judged; None for calls that are not judged.
 
     Raises:
         LocalError: an emulator runs already with this state folder, the port is in use, or the emulator does not answer
@@ -137,6 +145,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
     command = [sys.executable, "-m", "local_aws", "up", "--port", str(port), "--state", str(state.resolve())]
     command += ["--catalog", str(catalog.resolve())]
     command += [part for root in hub for part in ("--hub", str(root.resolve()))]
+    command += [] if act_as is None else ["--as", act_as]
     return _wait_until_up(_spawn(command, log), state, log)
 
 
@@ -145,13 +154,13 @@ def is_local(url: str) -> bool:
     return urllib.parse.urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
 
 
-def read_key(state: Path) -> dict[str, str]:
-    """Return the access key in a state folder: `key_id` and `secret`.
+def read_key(state: Path, file: str = KEY_FILE) -> dict[str, str]:
+    """Return an access key in a state folder, by default the user's: `key_id` and `secret`.
 
     Raises:
-        LocalError: the folder has no access key, or this user may not read it.
+        LocalError: the folder has no such access key, or this user may not read it.
     """
-    path = state / KEY_FILE
+    path = state / file
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         return {"key_id": str(record["key_id"]), "secret": str(record["secret"])}
@@ -161,7 +170,7 @@ def read_key(state: Path) -> dict[str, str]:
             str(path),
             f"no access key can be read there ({error})",
             allowed="the folder of a server that you started",
-            fix=f"start one with `{subcommand('up', state)}`, which makes the key",
+            fix=f"start one with `{subcommand('up', state)}`, which makes the key; with --as also an administrator's",
         ) from error
 
 

@@ -9,11 +9,13 @@ from botocore.exceptions import ClientError
 
 from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.graph import Graph, dependencies
+from local_aws.cloudformation.resources.handler_rights import caller_client
 from local_aws.cloudformation.templates.intrinsics import NO_VALUE, Resolver, as_text
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.resources import ResourceTypes
+    from local_aws.cloudformation.resources.handler_rights import HandlerRights
     from local_aws.cloudformation.state import Live, Stack, Target
     from local_aws.cloudformation.templates.intrinsics import Values
     from local_aws.kit.clients import Clients
@@ -59,14 +61,22 @@ class Context:
         region: the region's name.
         resource_types: the resource types that templates may contain.
         clients: boto3 clients that call the emulator.
+        rights: the rights with which resources are changed; None if nobody's rights limit the changes.
     """
 
-    def __init__(self, *, region: str, resource_types: ResourceTypes, clients: Clients) -> None:
+    def __init__(
+        self, *, region: str, resource_types: ResourceTypes, clients: Clients, rights: HandlerRights | None = None
+    ) -> None:
+        self.rights = rights
         self.region = region
         self.resource_types = resource_types
         self.clients = clients
         self.stacks: list[Stack] = []
         self.lock = threading.RLock()
+
+    def s3(self) -> Any:  # boto3's client
+        """Return the client of S3 with the rights of the caller."""
+        return caller_client(self.clients, "s3", self.region)
 
     def lookup_ssm(self, name: str) -> str:
         """Return the value of an SSM parameter, `name` or `name:version`.
@@ -75,12 +85,12 @@ class Context:
             ValidationError: the parameter cannot be read.
         """
         try:
-            answer = self.clients.get("ssm", self.region).get_parameter(Name=name)
-        except ClientError as error:
+            answer = caller_client(self.clients, "ssm", self.region).get_parameters(Names=[name])
+            return str(answer["Parameters"][0]["Value"])
+        except (ClientError, IndexError) as error:
             raise ValidationError(
                 f"Unable to fetch parameters [{name}] from parameter store for this account. ({error})"
             ) from None
-        return str(answer["Parameter"]["Value"])
 
     def exports(self) -> dict[str, tuple[Stack, str]]:
         """Return all exports of the region by export name, each as the exporting stack and the value."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from local_aws.cloudformation.resources.base import Initiated
     from local_aws.cloudformation.state import Journal, Stack, Target
     from local_aws.cloudformation.templates.template import ResourceDefinition
+    from local_aws.rights.handlers import Verb
 
 
 REPLACING = "Requested update requires the creation of a new physical resource; hence creating one."
@@ -78,10 +79,11 @@ class ResourceWorker:
         request = self._request(definition, properties, initiated=initiated)
         try:
             outcome = self._context.resource_types.get(definition.type).create(request)
+            resource.physical_id = outcome.physical_id
+            resource.live = self._live(definition, outcome.physical_id, properties, outcome.attributes)
+            self._judge("create", resource.live)
         except Exception as error:  # noqa: BLE001 - any fault of a resource is that resource's failure
             self._fail(resource, verb, error)
-        resource.physical_id = outcome.physical_id
-        resource.live = self._live(definition, outcome.physical_id, properties, outcome.attributes)
         self._stack.set_resource_status(resource, f"{verb}_COMPLETE")
 
     def update(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
@@ -102,6 +104,7 @@ class ResourceWorker:
         resource.attempted = properties
         try:
             outcome = resource_type.update(request)
+            self._judge("update", self._live(definition, outcome.physical_id, properties, outcome.attributes))
         except Exception as error:  # noqa: BLE001 - as in `_make`
             self._fail(resource, "UPDATE", error)
         if outcome.physical_id != old.physical_id:
@@ -130,10 +133,15 @@ class ResourceWorker:
         self._stack.set_resource_status(record, "DELETE_IN_PROGRESS")
         request = self._request(definition, dict(live.properties), existing=live)
         try:
+            self._judge("delete", live)
             self._context.resource_types.get(live.type).delete(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
             self._fail(record, "DELETE", error)
         self._stack.set_resource_status(record, "DELETE_COMPLETE")
+
+    def _judge(self, verb: Verb, live: Live) -> None:
+        if self._context.rights is not None:
+            self._context.rights.check(self._stack, verb, live)
 
     def _progress(self, resource: StackResource, verb: str, properties: dict[str, Any], reason: str | None) -> None:
         text = json.dumps(properties, default=str)
@@ -185,6 +193,7 @@ class ResourceWorker:
             properties=properties,
             tags={**(self._tags if schema.taggable else {}), **(system if schema.system_tags else {})},
             clients=self._context.clients,
+            signer=None if self._context.rights is None else self._context.rights.signer(stack),
             cancelled=stack.cancelled,
         )
         if initiated is not None:

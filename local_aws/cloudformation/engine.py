@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, reject_if_used
 from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all, failure_reason
 from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.resources.handler_rights import calling
 from local_aws.cloudformation.rollback import ROLLBACK_PREFIXES, roll_back, run_rollback
 from local_aws.cloudformation.state import Journal, now
 
@@ -108,6 +109,7 @@ class Engine:
         stack.settled.clear()
         stack.cancelled.clear()
         stack.token = token
+        stack.caller = calling.get()
         stack.set_status(status, "User Initiated")
         threading.Thread(target=self._guarded, args=(stack, work), name=f"stack-{stack.name}", daemon=True).start()
 

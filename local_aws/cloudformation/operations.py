@@ -70,7 +70,7 @@ def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> T
             raise ValidationError("UsePreviousTemplate: the stack has no template yet")
         body = previous.template.body
     else:
-        body = template_body(request, context.clients, context.region)
+        body = template_body(request, context.s3)
     template = parse_template(body)
     check_template(template, context.resource_types)
     check_capabilities(template, request.get("Capabilities", []))
@@ -122,6 +122,7 @@ def create_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
             raise CloudFormationError("AlreadyExistsException", f"Stack [{name}] already exists")
         stack = Stack(arn=stack_arn(engine.context.region, name), name=name, region=engine.context.region)
         target = make_target(engine.context, stack, request)
+        _check_role(engine.context, request)
         engine.context.stacks.append(stack)
         stack.termination_protection = bool(request.get("EnableTerminationProtection"))
         _take_options(stack, request)
@@ -137,6 +138,7 @@ def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
         target = make_target(engine.context, stack, request)
         if not plan(engine.context, stack, target) and not outputs_differ(engine, stack, target):
             raise ValidationError(NO_UPDATES)
+        _check_role(engine.context, request)
         _take_options(stack, request)
         engine.update(stack, target, token=request.get("ClientRequestToken"), disable_rollback=_keeps_failures(request))
     return {"StackId": stack.arn}
@@ -152,6 +154,9 @@ def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
         stack.deleted = now()
         stack.set_status("DELETE_COMPLETE")
         return {}
+    _check_role(engine.context, request)
+    if "RoleARN" in request:
+        stack.options["RoleARN"] = request["RoleARN"]
     retain = set(request.get("RetainResources", []))
     engine.delete(stack, token=request.get("ClientRequestToken"), retain=retain)
     return {}
@@ -192,6 +197,7 @@ def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
         if any(one.name == name for one in stack.change_sets.values()):
             raise CloudFormationError("AlreadyExistsException", f"ChangeSet {name} cannot be created, it exists")
         target = make_target(engine.context, stack, request)
+        _check_role(engine.context, request)
         if stack not in engine.context.stacks:
             engine.context.stacks.append(stack)
             stack.set_status(REVIEW, "User Initiated")
@@ -293,6 +299,11 @@ def _checked_name(request: Mapping[str, Any]) -> str:
 def _keeps_failures(request: Mapping[str, Any]) -> bool:
     config = request.get("DeploymentConfig") or {}
     return bool(request.get("DisableRollback") or config.get("DisableRollback"))
+
+
+def _check_role(context: Context, request: Mapping[str, Any]) -> None:
+    if context.rights is not None:
+        context.rights.check_role(request.get("RoleARN"))
 
 
 def _take_options(stack: Stack, request: Mapping[str, Any]) -> None:

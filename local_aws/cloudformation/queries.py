@@ -240,7 +240,7 @@ def _template(engine: Engine, request: Mapping[str, Any]) -> Template:
         if stack.target is None:
             raise ValidationError(f"Stack {stack.name} has no template yet")
         return stack.target.template
-    return parse_template(template_body(request, engine.context.clients, engine.context.region))
+    return parse_template(template_body(request, engine.context.s3))
 
 
 def describe_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:

@@ -17,6 +17,7 @@ from local_aws.cloudformation.errors import CloudFormationError
 from local_aws.cloudformation.operations import find_stack
 from local_aws.cloudformation.resources import ResourceTypes, aws_types
 from local_aws.cloudformation.resources.custom import CustomResource, Responses
+from local_aws.cloudformation.resources.handler_rights import calling
 from local_aws.kit.account import DEFAULT_REGION
 from local_aws.kit.errors import not_emulated
 from local_aws.kit.query_protocol import QueryError, QueryProtocol
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from local_aws.cloudformation.resources.handler_rights import HandlerRights
     from local_aws.kit.clients import Clients
 
 
@@ -69,9 +71,17 @@ class CloudFormation:
     Args:
         clients: boto3 clients that call the emulator, by which resources are created.
         resource_types: the known resource types; left out, custom resources and those of `aws_types`.
+        rights: the rights with which resources are changed; None if nobody's rights limit the changes.
     """
 
-    def __init__(self, *, clients: Clients, resource_types: ResourceTypes | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clients: Clients,
+        resource_types: ResourceTypes | None = None,
+        rights: HandlerRights | None = None,
+    ) -> None:
+        self._rights = rights
         self.responses = Responses(clients.endpoint_url)
         self._clients = clients
         self._resource_types = resource_types or ResourceTypes(aws_types(), custom=CustomResource(self.responses))
@@ -80,7 +90,9 @@ class CloudFormation:
     def engine(self, region: str) -> Engine:
         """Return the engine of a region."""
         if region not in self._engines:
-            context = Context(region=region, resource_types=self._resource_types, clients=self._clients)
+            context = Context(
+                region=region, resource_types=self._resource_types, clients=self._clients, rights=self._rights
+            )
             self._engines[region] = Engine(context)
         return self._engines[region]
 
@@ -99,6 +111,7 @@ class CloudFormation:
             action, arguments = PROTOCOL.parse_request(body)
             if action == "DescribeStacks" and HELD_CALLER in request.headers.get("user-agent", ""):
                 await _hold(engine, arguments)
+            calling.set(scope.get("aws_key"))
             response = await run_in_threadpool(_answer, engine, action, arguments)
         except QueryError as error:
             response = Response(PROTOCOL.render_error(error), error.status, media_type="text/xml")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from local_aws.cloudformation.templates.parameters import Parameter
     from local_aws.cloudformation.templates.template import ResourceDefinition, Template
+    from local_aws.kit.access_keys import AccessKey
 
 
 STACK_TYPE: Final = "AWS::CloudFormation::Stack"
@@ -131,7 +132,8 @@ class ChangeSet:
 class Stack:
     """One stack. A stack's operations run one at a time; `settled` is set while no operation runs.
 
-    `ended` holds the resources that were deleted or retained with the stack: CloudFormation still lists them.
+    `ended` holds the resources that were deleted or retained with the stack: CloudFormation still lists them. `caller`
+    is the key of the last request that changed the stack; None for a change without a request.
     """
 
     arn: str
@@ -153,6 +155,7 @@ class Stack:
     updated: datetime | None = None
     deleted: datetime | None = None
     token: str | None = None
+    caller: AccessKey | None = None
     settled: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import stat
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cohost.callers import write_private
-from cohost.deploy.local_aws import KEY_FILE, read_key
+from cohost.deploy.local_aws import ADMINISTRATOR_FILE, KEY_FILE, read_key
 from cohost.errors import LocalError
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
@@ -33,6 +34,8 @@ SECRET_KEY: Final = secrets.token_urlsafe(30)
 
 USER: Final = f"arn:{PARTITION}:iam::{ACCOUNT_ID}:user/cohost"
 INTERNAL: Final = f"arn:{PARTITION}:iam::{ACCOUNT_ID}:user/cohost-internal"
+_USER_SESSION: Final = "cohost"
+_ROLE_ARN: Final = re.compile(rf"arn:{PARTITION}:iam::{ACCOUNT_ID}:role/(?:[^/\s]+/)*([\w+=,.@-]{{1,64}})")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -71,11 +74,17 @@ class AccessKeys:
     Args:
         user: the key of the user who started the server; None for no key.
         issued: finds a key that IAM or STS issued; None without these services.
+        administrator: the key of the account's set-up; None if the user's own key is not judged.
     """
 
-    def __init__(self, user: AccessKey | None = None, issued: Callable[[str], AccessKey | None] | None = None) -> None:
+    def __init__(
+        self,
+        user: AccessKey | None = None,
+        issued: Callable[[str], AccessKey | None] | None = None,
+        administrator: AccessKey | None = None,
+    ) -> None:
         own = _user_key(INTERNAL, ACCESS_KEY, SECRET_KEY)
-        self._keys = {key.key_id: key for key in (own, user) if key is not None}
+        self._keys = {key.key_id: key for key in (own, user, administrator) if key is not None}
         self._issued = issued
         self._roles: dict[tuple[str, str], AccessKey] = {}
         self._lock = threading.Lock()
@@ -99,20 +108,56 @@ class AccessKeys:
             return self._roles[role_arn, session]
 
 
-def user_key(state_dir: Path) -> AccessKey:
+def user_key(state_dir: Path, act_as: str | None = None) -> AccessKey:
     """Return the user's key that a state folder holds, or make one and save it in a file that only its owner can read.
 
     A key file that other users can access is replaced by one with a new key.
 
+    Args:
+        state_dir: the state folder.
+        act_as: the ARN of the role whose rights the key has; None for a key that is not judged.
+
+    Raises:
+        LocalError: the key file cannot be written, or `act_as` is not the ARN of a role of this account.
+    """
+    key = _kept_key(state_dir, KEY_FILE)
+    if act_as is None:
+        return key
+    return replace(key, principal=_session_of(act_as), user_id=f"AROA{key.key_id[4:]}:{_USER_SESSION}")
+
+
+def administrator_key(state_dir: Path, act_as: str | None) -> AccessKey | None:
+    """Return the key for the set-up of an account whose user acts as a role; None, and no file, if no user does.
+
     Raises:
         LocalError: the key file cannot be written.
     """
+    if act_as is not None:
+        return _kept_key(state_dir, ADMINISTRATOR_FILE)
+    # A file of an earlier server has a key that this server does not accept.
+    (state_dir / ADMINISTRATOR_FILE).unlink(missing_ok=True)
+    return None
+
+
+def _session_of(role_arn: str) -> str:
+    if (found := _ROLE_ARN.fullmatch(role_arn)) is None:
+        raise LocalError(
+            "role-arn-invalid",
+            "--as",
+            f"got {role_arn}",
+            allowed=f"arn:{PARTITION}:iam::{ACCOUNT_ID}:role/NAME",
+            fix="name a role of the emulated account; the role itself may be created later",
+        )
+    return f"arn:{PARTITION}:sts::{ACCOUNT_ID}:assumed-role/{found[1]}/{_USER_SESSION}"
+
+
+def _kept_key(state_dir: Path, file: str) -> AccessKey:
     with contextlib.suppress(LocalError, FileNotFoundError):
-        found = (state_dir / KEY_FILE).lstat()
+        found = (state_dir / file).lstat()
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OTHERS:
-            return _user_key(USER, **read_key(state_dir))
+            return _user_key(USER, **read_key(state_dir, file))
     key = _user_key(USER, _new_id("AKIA"), secrets.token_urlsafe(30))
-    _keep(state_dir / KEY_FILE, key)
+    _keep(state_dir / file, key)
     return key
 
 

@@ -41,6 +41,7 @@ class FunctionSpec:
 
     name: str
     arn: str
+    role: str
     key: AccessKey
     region: str
     handler: str

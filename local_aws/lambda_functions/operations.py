@@ -18,7 +18,8 @@ from local_aws.kit.errors import not_emulated
 from local_aws.lambda_functions.code import CodeStore
 from local_aws.lambda_functions.errors import CodeError, lambda_error
 from local_aws.lambda_functions.invocation import FunctionSpec, Invoker, write_log
-from local_aws.moto_services import capture
+from local_aws.moto_services import capture, role_policies
+from local_aws.rights.judge import service_may_assume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,9 @@ LATEST: Final = "$LATEST"
 LOG_TAIL_BYTES: Final = 4096
 SUCCESS_LIMIT: Final = 300
 _REJECTED: Final = "InvalidParameterValueException"
+_SERVICE: Final = "lambda.amazonaws.com"
+# Lambda's text (serverless/serverless#6876).
+_UNTRUSTED: Final = "The role defined for the function cannot be assumed by Lambda."
 
 
 class FunctionOperations:
@@ -65,7 +69,7 @@ class FunctionOperations:
     async def manage(self, scope: Scope, region: str, body: bytes) -> Response:
         """Pass a call of the management API to moto; keep code and LoggingConfig here, which moto does not keep."""
         call = ManagementCall.read(scope, body)
-        rejection = call.rejection()
+        rejection = call.rejection() or await run_in_threadpool(_role_rejection, call.request.get("Role"))
         if rejection is not None:
             return rejection
         folder: Path | None = None
@@ -117,14 +121,9 @@ class FunctionOperations:
             return lambda_error(
                 "ResourceNotFoundException", f"Qualifier {unquote(qualifier[1])}: only {LATEST} runs here.", status=404
             )
-        try:
-            spec = self._spec(region, name)
-            json.loads(event or b"null")
-        except ClientError as error:
-            detail = error.response["Error"]
-            return lambda_error(detail["Code"], detail["Message"], status=404)
-        except ValueError as error:
-            return lambda_error("InvalidRequestContentException", f"Could not parse request body into json: {error}")
+        spec = self._checked_spec(region, name, event)
+        if isinstance(spec, Response):
+            return spec
         if kind == "DryRun":
             return Response(status_code=204)
         if kind == "Event":
@@ -138,6 +137,20 @@ class FunctionOperations:
             tail = "\n".join(result.log).encode()[-LOG_TAIL_BYTES:]
             answer_headers["X-Amz-Log-Result"] = base64.b64encode(tail).decode()
         return Response(result.payload, 200, answer_headers, media_type="application/json")
+
+    def _checked_spec(self, region: str, name: str, event: bytes) -> FunctionSpec | Response:
+        """Return the function to invoke, or the error answer: no such function, no JSON, or a role without trust."""
+        try:
+            spec = self._spec(region, name)
+            json.loads(event or b"null")
+        except ClientError as error:
+            detail = error.response["Error"]
+            return lambda_error(detail["Code"], detail["Message"], status=404)
+        except ValueError as error:
+            return lambda_error("InvalidRequestContentException", f"Could not parse request body into json: {error}")
+        if not service_may_assume(role_policies(spec.role), spec.role, _SERVICE):
+            return lambda_error("AccessDeniedException", _UNTRUSTED, status=403)
+        return spec
 
     def _run(self, spec: FunctionSpec, event: bytes) -> InvocationResult:
         if self._invoker is None:
@@ -158,6 +171,7 @@ class FunctionOperations:
         return FunctionSpec(
             name=name,
             arn=configuration["FunctionArn"],
+            role=configuration["Role"],
             # Lambda names the session after the function.
             key=self._keys.for_role(configuration["Role"], name),
             region=region,
@@ -168,6 +182,13 @@ class FunctionOperations:
             environment=configuration.get("Environment", {}).get("Variables", {}),
             code=code,
         )
+
+
+def _role_rejection(role: object) -> Response | None:
+    """Return the error answer to a function that gets a role which Lambda may not assume; None without a role."""
+    if role is None or service_may_assume(role_policies(str(role)), str(role), _SERVICE):
+        return None
+    return lambda_error(_REJECTED, _UNTRUSTED)
 
 
 def function_name(given: str) -> str:

@@ -16,12 +16,12 @@ from local_aws.rights.policies import Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from local_aws.rights.requests import Call
+    from local_aws.rights.resource_arns import Call
 
 DECRYPT: Final = "kms:Decrypt"
 ENCRYPT: Final = "kms:GenerateDataKey"
 # A multipart upload needs both from its start, since S3 decrypts the parts to join them.
-_READS: Final = frozenset({"GetObject", "HeadObject"})
+_READS: Final = frozenset({"GetObject", "GetObjectVersion", "HeadObject"})
 _WRITES: Final = frozenset({"CopyObject", "PostObject", "PutObject"})
 _PARTS: Final = frozenset({"CompleteMultipartUpload", "CreateMultipartUpload", "UploadPart", "UploadPartCopy"})
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 from local_aws.rights.policies import Request, UnknownConditionError, Verdict, evaluate, trusts
-from local_aws.rights.requests import judged
+from local_aws.rights.requests import judged, shared_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from local_aws.rights.requests import Call
+    from local_aws.rights.resource_arns import Call
 
 _LOGGER: Final = logging.getLogger(__name__)
 SESSIONS: Final = f"arn:{PARTITION}:sts::{ACCOUNT_ID}:assumed-role/"
@@ -105,6 +105,39 @@ class Judge:
         for dependent in self._dependents(call):
             self._check(principal, role, dependent.request, dependent.denial)
 
+    def check_request(self, principal: str, request: Request, region: str) -> None:
+        """Check that a principal has the right for one request that a service makes for it, without a call here.
+
+        Raises:
+            DeniedError: the principal is a role without the right.
+        """
+        if principal.startswith(SESSIONS):
+            context = {**shared_context(region), **request.context}
+            asked = Request(action=request.action, resource=request.resource, context=context)
+            self._check(principal, self._find_role(principal), asked)
+
+    def reason_against(self, principal: str, request: Request, region: str) -> str | None:
+        """Return AWS's text if a principal lacks the right for a request, else None; the decision is not recorded.
+
+        This is for a right that no request needs, but on which the answer depends.
+        """
+        if not principal.startswith(SESSIONS):
+            return None
+        role = self._find_role(principal)
+        context = {**shared_context(region), "aws:principalaccount": [ACCOUNT_ID], **request.context}
+        asked = Request(action=request.action, resource=request.resource, context=context)
+        try:
+            verdict = Verdict.NOT_ALLOWED if role is None else _verdict(role, asked, principal)
+        except DeniedError as denial:
+            return str(denial)
+        if verdict is Verdict.ALLOWED:
+            return None
+        return _denial(principal, asked, verdict.value.format(action=asked.action))
+
+    def may_assume(self, role_arn: str, service: str, context: Mapping[str, Sequence[str]] | None = None) -> bool:
+        """Return True if the trust policy of a role lets a service assume the role; False for an unknown role."""
+        return service_may_assume(self._find_role(role_arn), role_arn, service, context)
+
     def _check(self, principal: str, role: RolePolicies | None, request: Request, denial: str | None = None) -> None:
         context = {"aws:principalaccount": [ACCOUNT_ID], **request.context}
         if role is not None:
@@ -126,6 +159,27 @@ class Judge:
         request = Request(action="sts:AssumeRole", resource=role_arn, context=_session_context(call))
         if role is None or not trusts(role.trust, names, request):
             raise DeniedError(_denial(principal, request, ""))
+
+
+def service_may_assume(
+    role: RolePolicies | None, role_arn: str, service: str, context: Mapping[str, Sequence[str]] | None = None
+) -> bool:
+    """Return True if the trust policy of a role lets a service assume the role; False for None, an unknown role.
+
+    Args:
+        role: the role's policies.
+        role_arn: the ARN by which the role was passed; it has to be the role's own.
+        service: the service's principal, such as `lambda.amazonaws.com`.
+        context: the values of condition keys that the service gives, beside its account.
+    """
+    if role is None or role.arn != role_arn:
+        return False
+    known = {"aws:sourceaccount": [ACCOUNT_ID], **(context or {})}
+    request = Request(action="sts:AssumeRole", resource=role_arn, context=known)
+    try:
+        return trusts(role.trust, {service}, request)
+    except UnknownConditionError:
+        return False
 
 
 # GetCallerIdentity needs no permission, even if a policy denies it (STS API reference: GetCallerIdentity).

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 KNOWN_KEYS: Final = re.compile(
     r"aws:(secureTransport|PrincipalArn|PrincipalAccount|PrincipalType|userid|SourceAccount|SourceArn|SourceIp|TagKeys"
     r"|RequestedRegion|ResourceAccount|CurrentTime|EpochTime|CalledVia|ViaAWSService|(RequestTag|ResourceTag|PrincipalTag)/.+)"
-    r"|s3:(prefix|delimiter|max-keys|x-amz-acl|x-amz-server-side-encryption(-aws-kms-key-id)?|TlsVersion)"
-    r"|iam:(PassedToService|AssociatedResourceArn)|sts:(ExternalId|RoleSessionName)"
+    r"|s3:(ResourceAccount|prefix|delimiter|max-keys|x-amz-acl|x-amz-server-side-encryption(-aws-kms-key-id)?|TlsVersion)"
+    r"|iam:(PassedToService|AssociatedResourceArn|AWSServiceName)|sts:(ExternalId|RoleSessionName)"
     r"|kms:(ViaService|CallerAccount|GrantIsForAWSResource|EncryptionContext:.+)"
     r"|application-autoscaling:(service-namespace|scalable-dimension)"
     r"|cloudwatch:namespace|lambda:FunctionArn|ec2:(Vpc|Subnet)|scheduler:.+",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote
@@ -19,6 +18,7 @@ import botocore.session
 
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 from local_aws.rights.policies import Request
+from local_aws.rights.resource_arns import TAGGED_AT_CREATION, Call, has_tags, resources_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,26 +26,8 @@ if TYPE_CHECKING:
 _REST_MODELS: Final[Mapping[str, str]] = {"sagemaker": "sagemaker-runtime"}
 """botocore's names of services with REST operations, by signing name, where the two differ."""
 
-_PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch"}
+_PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch", "service-quotas": "servicequotas"}
 """The prefixes of services' IAM actions, by signing name, where the two differ."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """One signed request: the service and region of its signature, the operation by AWS's name, and its parameters.
-
-    The parameters of an S3 request are Bucket, Key, Prefix, and where they apply Keys, CopySource and SSEKMSKeyId.
-    Those of a service with the query protocol are texts under the names that the form has.
-    """
-
-    service: str
-    region: str
-    operation: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-    def arn(self, resource: str, *, service: str | None = None) -> str:
-        """Return the ARN of a resource in the account and region of this request."""
-        return f"arn:{PARTITION}:{service or self.service}:{self.region}:{ACCOUNT_ID}:{resource}"
 
 
 def has_judged_body(service: str, query: str) -> bool:
@@ -68,7 +50,9 @@ def read_call(
         parameters = {name: values[0] for name, values in form.items()}
         return Call(service=service, region=region, operation=form["Action"][0], parameters=parameters)
     operation, labels = _rest_operation(service, method, path)
-    return Call(service=service, region=region, operation=operation, parameters={**_json(body), **labels})
+    asked = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    named = {member: asked[name] for name, member in _query_members(service, operation).items() if name in asked}
+    return Call(service=service, region=region, operation=operation, parameters={**_json(body), **named, **labels})
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -89,6 +73,18 @@ def _rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
         routes.append((str(http["method"]), re.compile(pattern + "/?"), name))
     # The pattern with the most literal text is the most specific one.
     return sorted(routes, key=lambda route: len(re.sub(r"\(.*?\)", "", route[1].pattern)), reverse=True)
+
+
+@cache
+def _query_members(service: str, operation: str) -> dict[str, str]:
+    """Return the members of a REST operation's input that the query string has, by their names there."""
+    model = botocore.session.get_session().get_service_model(_REST_MODELS.get(service, service))
+    shape = model.operation_model(operation).input_shape if operation in model.operation_names else None
+    return {
+        str(member.serialization.get("name", name)): name
+        for name, member in (() if shape is None else shape.members.items())
+        if member.serialization.get("location") == "querystring"
+    }
 
 
 def _label(found: re.Match[str]) -> str:
@@ -121,6 +117,10 @@ _S3_SUBRESOURCES: Final[Mapping[str, str]] = {
     "ownershipControls": "OwnershipControls", "policy": "Policy", "publicAccessBlock": "PublicAccessBlock",
     "tagging": "Tagging", "versioning": "Versioning",
 }  # fmt: skip
+# The actions on one version of an object, which the request names (S3 user guide, "Required permissions").
+_S3_OF_A_VERSION: Final[Mapping[str, str]] = {
+    "GetObject": "GetObjectVersion", "HeadObject": "GetObjectVersion", "DeleteObject": "DeleteObjectVersion",
+}  # fmt: skip
 _VERBS: Final[Mapping[str, str]] = {"GET": "Get", "HEAD": "Get", "PUT": "Put", "DELETE": "Delete", "POST": "Post"}
 
 
@@ -135,7 +135,11 @@ def _s3_call(region: str, method: str, path: str, query: str, headers: Mapping[s
     if operation is None:
         operation = "ListBuckets" if not bucket else (_S3_OBJECT if key else _S3_BUCKET)[method]
     if operation == "DeleteObjects":
-        parameters["Keys"] = [found.text or "" for found in _xml(body).iterfind(".//{*}Object/{*}Key")]
+        objects = list(_xml(body).iterfind(".//{*}Object"))
+        parameters["Keys"] = [found.findtext("{*}Key") or "" for found in objects]
+        parameters["Versioned"] = [found.find("{*}VersionId") is not None for found in objects]
+    elif operation in _S3_OF_A_VERSION and "versionId" in marks:
+        operation = _S3_OF_A_VERSION[operation]
     if key_id := headers.get("x-amz-server-side-encryption-aws-kms-key-id"):
         parameters["SSEKMSKeyId"] = key_id
     if source := headers.get("x-amz-copy-source"):
@@ -151,14 +155,20 @@ def _xml(body: bytes) -> ET.Element:
         return ET.Element("unreadable")  # the service itself answers that it cannot parse the body
 
 
-def judged(call: Call) -> list[Request]:
-    """Return each action on a resource that a call needs permission for, with the call's condition keys."""
-    shared = {
+def shared_context(region: str) -> dict[str, list[str]]:
+    """Return the condition keys that every request has."""
+    return {
         "aws:securetransport": ["true"],
-        "aws:requestedregion": [call.region],
+        "aws:requestedregion": [region],
         # The emulation has only this account.
         "aws:resourceaccount": [ACCOUNT_ID],
+        "s3:resourceaccount": [ACCOUNT_ID],
     }
+
+
+def judged(call: Call) -> list[Request]:
+    """Return each action on a resource that a call needs permission for, with the call's condition keys."""
+    shared = shared_context(call.region)
     rows = _s3_rights(call) if call.service == "s3" else _rights(call)
     return [
         Request(action=action, resource=resource, context={**shared, **context}) for action, resource, context in rows
@@ -178,7 +188,12 @@ _S3_ACTIONS: Final[Mapping[str, str]] = {
     "GetBucketEncryption": "GetEncryptionConfiguration", "PutBucketEncryption": "PutEncryptionConfiguration",
     "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
     "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
-    "GetBucketPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "DeleteBucketEncryption": "PutEncryptionConfiguration",
+    "DeleteBucketLifecycleConfiguration": "PutLifecycleConfiguration",
+    "DeleteBucketOwnershipControls": "PutBucketOwnershipControls",
+    "DeleteBucketPublicAccessBlock": "PutBucketPublicAccessBlock", "DeleteBucketTagging": "PutBucketTagging",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "PutBucketNotificationConfiguration": "PutBucketNotification",
 }  # fmt: skip
 
 
@@ -189,8 +204,8 @@ def _s3_rights(call: Call) -> Iterator[Right]:
     if call.operation == "ListBuckets":
         yield action, "*", {}
     elif call.operation == "DeleteObjects":
-        for one in call.parameters["Keys"]:
-            yield "s3:DeleteObject", f"{arn}/{one}", {}
+        for one, versioned in zip(call.parameters["Keys"], call.parameters["Versioned"], strict=True):
+            yield f"s3:DeleteObject{'Version' if versioned else ''}", f"{arn}/{one}", {}
     elif key:
         yield action, f"{arn}/{key}", {}
     else:
@@ -200,11 +215,18 @@ def _s3_rights(call: Call) -> Iterator[Right]:
 
 
 def _rights(call: Call) -> Iterator[Right]:
-    action = f"{_PREFIXES.get(call.service, call.service)}:{_ACTIONS.get(call.operation, call.operation)}"
-    resource = _RESOURCES.get((call.service, call.operation))
+    prefix = _PREFIXES.get(call.service, call.service)
+    operation = _ACTIONS.get(f"{prefix}:{call.operation}", call.operation)
     context = _CONTEXT[call.service](call) if call.service in _CONTEXT else {}
-    for arn in _alarms(call) if call.operation == "DescribeAlarms" else ["*" if resource is None else resource(call)]:
-        yield action, arn, context
+    for arn in resources_of(call):
+        yield f"{prefix}:{operation}", arn, context
+    tagging = TAGGED_AT_CREATION.get((call.service, call.operation))
+    if tagging is not None and has_tags(call):
+        # The resource that is created is the first one of the call; the others exist already.
+        yield f"{prefix}:{tagging}", resources_of(call)[0], context
+    if (code := _code(call)) is not None:
+        # Lambda reads a function's code with the rights of the caller.
+        yield "s3:GetObject", code, {}
     target = call.parameters.get("Target")
     given = {**call.parameters, **(target if isinstance(target, dict) else {})}
     role = next((given[name] for name in _PASSED if given.get(name)), None)
@@ -212,76 +234,29 @@ def _rights(call: Call) -> Iterator[Right]:
         yield "iam:PassRole", role, {"iam:passedtoservice": [f"{call.service}.amazonaws.com"]}
 
 
-def _alarms(call: Call) -> list[str]:
-    names = call.parameters.get("AlarmNames") or ["*"]
-    return [call.arn(f"alarm:{name}", service="cloudwatch") for name in names]
+def _code(call: Call) -> str | None:
+    """Return the ARN of the object in S3 that is a function's new code; None for any other call."""
+    if call.service != "lambda" or call.operation not in {"CreateFunction", "UpdateFunctionCode"}:
+        return None
+    code = call.parameters.get("Code", call.parameters)
+    if not isinstance(code, dict) or not code.get("S3Bucket"):
+        return None
+    return f"arn:{PARTITION}:s3:::{code['S3Bucket']}/{code.get('S3Key', '')}"
 
 
-_ACTIONS: Final[Mapping[str, str]] = {"Invoke": "InvokeFunction", "InvokeEndpointWithResponseStream": "InvokeEndpoint"}
-"""The names of IAM actions by operation, where the two differ."""
+# Service Authorization Reference: operations whose action has another name.
+_ACTIONS: Final[Mapping[str, str]] = {
+    "lambda:Invoke": "InvokeFunction",
+    "sagemaker:InvokeEndpointWithResponseStream": "InvokeEndpoint",
+    "budgets:CreateBudget": "ModifyBudget",
+    "budgets:UpdateBudget": "ModifyBudget",
+    "budgets:DeleteBudget": "ModifyBudget",
+    "budgets:DescribeBudget": "ViewBudget",
+    "budgets:DescribeBudgets": "ViewBudget",
+}
 
 _PASSED: Final = ("ExecutionRoleArn", "RoleARN", "RoleArn", "Role")
 """Parameters that hand a role to a service (IAM user guide, "Grant a user permissions to pass a role"); not STS's."""
-
-
-def _named(kind: str, parameter: str) -> Callable[[Call], str]:
-    return lambda call: call.arn(f"{kind}/{_lower(call, parameter)}")
-
-
-def _lower(call: Call, parameter: str) -> str:
-    # SageMaker's ARNs are in lower case whatever the case of the name (issue amazon-sagemaker-examples#293).
-    return str(call.parameters.get(parameter, "*")).lower()
-
-
-def _plain(parameter: str) -> Callable[[Call], str]:
-    return lambda call: str(call.parameters.get(parameter, "*"))
-
-
-def _stack_arn(call: Call) -> str:
-    name = str(call.parameters.get("StackName") or "*")
-    return name if name.startswith("arn:") else call.arn(f"stack/{name}/*")
-
-
-_SAGEMAKER: Final[Mapping[str, str]] = {
-    "Endpoint": "endpoint", "EndpointConfig": "endpoint-config", "Model": "model",
-    "InferenceComponent": "inference-component",
-}  # fmt: skip
-
-_RESOURCES: Final[Mapping[tuple[str, str], Callable[[Call], str]]] = {
-    **{
-        ("sagemaker", f"{verb}{noun}"): _named(kind, f"{noun}Name")
-        for noun, kind in _SAGEMAKER.items()
-        for verb in ("Create", "Delete", "Describe", "Update")
-    },
-    ("sagemaker", "UpdateEndpointWeightsAndCapacities"): _named("endpoint", "EndpointName"),
-    ("sagemaker", "UpdateInferenceComponentRuntimeConfig"): _named("inference-component", "InferenceComponentName"),
-    ("sagemaker", "InvokeEndpoint"): _named("endpoint", "EndpointName"),
-    ("sagemaker", "AddTags"): _plain("ResourceArn"),
-    ("sagemaker", "ListTags"): _plain("ResourceArn"),
-    ("sns", "Publish"): _plain("TopicArn"),
-    ("sts", "AssumeRole"): _plain("RoleArn"),
-    ("kms", "Decrypt"): _plain("KeyId"),
-    ("kms", "GenerateDataKey"): _plain("KeyId"),
-    ("ssm", "GetParameter"): lambda call: call.arn(f"parameter/{str(call.parameters.get('Name', '*')).lstrip('/')}"),
-    **{
-        ("application-autoscaling", verb): lambda call: call.arn("scalable-target/*")
-        for verb in ("DeregisterScalableTarget", "RegisterScalableTarget", "PutScalingPolicy", "DeleteScalingPolicy",
-                     "PutScheduledAction", "DeleteScheduledAction")
-    },
-    **{
-        ("scheduler", f"{verb}Schedule"): lambda call: call.arn(
-            f"schedule/{call.parameters.get('GroupName', 'default')}/{call.parameters.get('Name', '*')}"
-        )
-        for verb in ("Create", "Delete", "Get", "Update")
-    },
-    **{
-        ("cloudformation", verb): _stack_arn
-        for verb in ("CreateChangeSet", "ExecuteChangeSet", "DescribeChangeSet", "DeleteChangeSet", "DescribeStacks",
-                     "DescribeStackEvents", "GetTemplate", "DeleteStack", "UpdateTerminationProtection", "CreateStack",
-                     "UpdateStack", "ListStackResources", "DescribeStackResources", "RollbackStack",
-                     "ContinueUpdateRollback")
-    },
-}  # fmt: skip
 
 
 def _scaling_context(call: Call) -> Mapping[str, Sequence[str]]:

@@ -9,11 +9,16 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.concurrency import run_in_threadpool
+
 from local_aws.gateway import read_body, replay
+from local_aws.kit.account import ACCOUNT_ID, PARTITION
 from local_aws.kit.clock import check_schedule
-from local_aws.kit.errors import ServiceFault
+from local_aws.kit.errors import ServiceFault, ValidationException
 from local_aws.kit.json_protocol import read_members, request_id, runtime_fault
 from local_aws.kit.validation import check_request
+from local_aws.moto_services import role_policies
+from local_aws.rights.judge import service_may_assume
 from local_aws.scheduler.runner import ScheduleRunner
 from local_aws.scheduler.targets import check_target
 
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
 _SCHEDULE: Final = re.compile(r"/schedules/(?P<name>[^/]+)/?")
 _CHECKED: Final[Mapping[str, str]] = {"POST": "CreateSchedule", "PUT": "UpdateSchedule"}
 _DEFAULT_TIMEZONE: Final = "UTC"
+DEFAULT_GROUP: Final = "default"
+_SERVICE: Final = "scheduler.amazonaws.com"
+# EventBridge Scheduler's text (aws/aws-sdk-js-v3#6494).
+_UNTRUSTED: Final = "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
 
 
 class Scheduler:
@@ -47,12 +56,13 @@ class Scheduler:
         self, *, others: ASGIApp, clients: Clients, keys: AccessKeys, now: Callable[[], float] = time.time
     ) -> None:
         self._others = others
-        self._runner = ScheduleRunner(clients=clients, keys=keys, now=now)
+        self._runner = ScheduleRunner(clients=clients, keys=keys, now=now, is_assumable=is_assumable)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: reject a bad schedule, pass the rest to moto, then have the schedules read again."""
         body = await read_body(receive)
-        if (rejection := _rejection(scope, body)) is not None:
+        rejection = _rejection(scope, body) or await run_in_threadpool(_role_rejection, scope, body)
+        if rejection is not None:
             await rejection(scope, replay(b""), send)
             return
         await self._others(scope, replay(body), send)
@@ -79,6 +89,27 @@ def _rejection(scope: Scope, body: bytes) -> Response | None:
     except ServiceFault as fault:
         return runtime_fault(fault, request_id())
     return None
+
+
+def _role_rejection(scope: Scope, body: bytes) -> Response | None:
+    """Return the error answer to a schedule whose role EventBridge Scheduler may not assume; None for any other."""
+    signed: CredentialScope | None = scope.get("aws_scope")
+    if signed is None or _SCHEDULE.fullmatch(scope["path"]) is None or scope["method"] not in _CHECKED:
+        return None
+    request = read_members(body)
+    group = str(request.get("GroupName") or DEFAULT_GROUP)
+    if is_assumable(str(request["Target"]["RoleArn"]), signed.region, group):
+        return None
+    return runtime_fault(ValidationException(_UNTRUSTED), request_id())
+
+
+def is_assumable(role: str, region: str, group: str) -> bool:
+    """Return True if the role of a schedule trusts EventBridge Scheduler for the schedule's group.
+
+    Source of the condition keys: EventBridge Scheduler user guide, "Confused deputy prevention".
+    """
+    group_arn = f"arn:{PARTITION}:scheduler:{region}:{ACCOUNT_ID}:schedule-group/{group}"
+    return service_may_assume(role_policies(role), role, _SERVICE, {"aws:sourcearn": [group_arn]})
 
 
 def _check_schedule_request(operation: str, request: dict[str, Any]) -> None:

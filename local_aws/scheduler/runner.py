@@ -58,6 +58,10 @@ class _Entry:
         return str(self.definition["ScheduleExpression"]).partition("(")[0]
 
 
+class UntrustedRoleError(Exception):
+    """The role of a schedule does not trust EventBridge Scheduler any more, so its target is not called."""
+
+
 class ScheduleRunner:
     """Calls the targets of all schedules at their times, in its own thread.
 
@@ -68,9 +72,18 @@ class ScheduleRunner:
         clients: boto3 clients that call the emulator, for the schedules and for their targets.
         keys: makes the access keys of the schedules' roles, whose rights hold for the targets.
         now: the emulation's clock in seconds since 1970; left out, the machine's.
+        is_assumable: says if Scheduler may assume a role for a region and group; left out, it may assume each.
     """
 
-    def __init__(self, *, clients: Clients, keys: AccessKeys, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        clients: Clients,
+        keys: AccessKeys,
+        now: Callable[[], float] = time.time,
+        is_assumable: Callable[[str, str, str], bool] = lambda _role, _region, _group: True,
+    ) -> None:
+        self._is_assumable = is_assumable
         self._clients = clients
         self._keys = keys
         self._now = now
@@ -181,9 +194,8 @@ class ScheduleRunner:
     def _call(self, key: Key, entry: _Entry, now: float) -> None:
         target = entry.definition["Target"]
         try:
-            role = self._keys.for_role(str(target["RoleArn"]), "-".join(key[1:]))
-            invoke(target, partial(self._clients.signed_by, role), key[0])
-        except (BotoCoreError, ClientError) as error:
+            self._invoke(key, target)
+        except (BotoCoreError, ClientError, UntrustedRoleError) as error:
             self._count(key, "TargetErrorCount")
             if self._will_retry(entry, now):
                 return
@@ -195,6 +207,13 @@ class ScheduleRunner:
             # A schedule that stayed due would fail again at each poll, and hold up the calls after its own.
             _LOGGER.exception("schedule %s: given up", "/".join(key))
         self._finish(key, entry, now)
+
+    def _invoke(self, key: Key, target: Mapping[str, Any]) -> None:
+        region, group, name = key
+        role = str(target["RoleArn"])
+        if not self._is_assumable(role, region, group):
+            raise UntrustedRoleError(role)
+        invoke(target, partial(self._clients.signed_by, self._keys.for_role(role, f"{group}-{name}")), region)
 
     def _count(self, key: Key, metric: str) -> None:
         """Count a failure in the metrics of the schedule's group (user guide: "Monitoring EventBridge Scheduler")."""

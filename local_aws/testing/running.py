@@ -62,7 +62,8 @@ class FakeSageMaker:
         if kind == "Tags":
             return 200, {"Tags": []}
         name = body[f"{kind}Name"]
-        arn = {f"{kind}Arn": f"arn:aws:sagemaker:us-east-1:123456789012:{kind.lower()}/{name.lower()}"}
+        noun = "endpoint-config" if kind == "EndpointConfig" else kind.lower()
+        arn = {f"{kind}Arn": f"arn:aws:sagemaker:us-east-1:123456789012:{noun}/{name.lower()}"}
         shelves: dict[str, Any] = {"Model": self.models, "EndpointConfig": self.configs, "Endpoint": self.endpoints}
         shelf = shelves[kind]
         if action.startswith(("Create", "Update")):
@@ -109,9 +110,12 @@ class FrontDoor:
         """The user's access key: `key_id` and `secret`."""
         return local.read_key(self.server.settings.state_dir)
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that point a program at this front door, with the user's access key."""
-        return self._local().environment()
+    def environment(self, *, administrator: bool = False) -> dict[str, str]:
+        """Return the environment variables that point a program at this front door, with the user's access key.
+
+        With `administrator` the key is that of an administrator, which exists where the user acts as a role.
+        """
+        return self._local().environment(administrator=administrator)
 
     def page(self, path: str, **put: float) -> Any:
         """GET one of the server's own pages, such as /_cohost/clock; if values are given, PUT them there first."""
@@ -182,12 +186,17 @@ def running(
 
     `make_sagemaker` builds the SageMaker part; None means the real emulation, whose containers serve real models.
     """
-    server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False, **settings), make_sagemaker)
+    given = Settings(**{"port": 0, "state_dir": state_dir, "managed_policies": False, **settings})
+    server = LocalAws(given, make_sagemaker)
     ready = threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
     thread.start()
     try:
         assert ready.wait(LIMIT_S)
+        # moto must not be reset while it reads its managed policies for the first time.
+        for one in threading.enumerate():
+            if one.name == "warm-up":
+                one.join(LIMIT_S)
         door = FrontDoor(server)
         door.reset()
         yield door

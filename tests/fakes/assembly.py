@@ -25,23 +25,32 @@ REGION = "us-east-1"
 FLAGS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 
 
-def publish(door: FrontDoor, catalog: Catalog, folder: Path) -> dict[str, str]:
-    """Synthesise a catalog's stack, publish its assets, and return arguments for CreateStack and UpdateStack."""
+def publish(door: FrontDoor, catalog: Catalog, folder: Path, *, s3: Any = None) -> dict[str, str]:
+    """Synthesise a catalog's stack, publish its assets, and return arguments for CreateStack and UpdateStack.
+
+    With `s3`, a client of a role, the assets are published in an account that is bootstrapped already.
+    """
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(folder))
     LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=REGION))
     app.synth()
-    return publish_stack(door, folder, STACK_ID)
+    return publish_stack(door, folder, STACK_ID, s3=s3)
 
 
-def publish_stack(door: FrontDoor, folder: Path, stack: str) -> dict[str, str]:
-    """Publish a stack that was synthesised into a folder; what CreateStack and UpdateStack take of it."""
-    s3, ssm = door.client("s3"), door.client("ssm")
-    ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String", Overwrite=True)
+def publish_stack(door: FrontDoor, folder: Path, stack: str, *, s3: Any = None) -> dict[str, str]:
+    """Publish a stack that was synthesised into a folder, and return arguments for CreateStack and UpdateStack.
+
+    With `s3`, a client of a role, the assets are published in an account that is bootstrapped already.
+    """
+    bootstrapped, s3 = s3 is not None, s3 or door.client("s3")
+    if not bootstrapped:
+        version = {"Name": "/cdk-bootstrap/hnb659fds/version", "Value": "30", "Type": "String"}
+        door.client("ssm").put_parameter(**version, Overwrite=True)
     template = ""
     for asset in json.loads((folder / f"{stack}.assets.json").read_text())["files"].values():
         (destination,) = asset["destinations"].values()
         bucket = destination["bucketName"].replace("${AWS::AccountId}", ACCOUNT)
-        s3.create_bucket(Bucket=bucket)
+        if not bootstrapped:
+            s3.create_bucket(Bucket=bucket)
         source = folder / asset["source"]["path"]
         body = _zipped(source) if asset["source"]["packaging"] == "zip" else source.read_bytes()
         s3.put_object(Bucket=bucket, Key=destination["objectKey"], Body=body)

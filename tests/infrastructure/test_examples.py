@@ -20,6 +20,9 @@ from synthesis import FLAGS, ROOT
 from cohost.catalog_file import load_catalog
 from cohost.deploy.cleanup.resource_types import KINDS
 from cohost.deploy.cleanup.stacks import DESCRIPTION
+from cohost.deploy.rights.assembly import caller_of, read_stacks
+from cohost.deploy.rights.commands import COMMANDS
+from cohost.deploy.rights.policies import POLICY_LIMIT, cloudformation_policies, size
 from cohost.designs.onnx.archive import archive_file, note_file
 from cohost.designs.onnx.recipe import cpu_design, recipe_for
 from cohost.forecast.plan.profiles import SUFFIX, load_profiles, profiles_path
@@ -211,3 +214,49 @@ def test_other_properties_may_change() -> None:
         {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a"}}}}, create_only
     )
     assert replacements(then, identities({"Resources": now}, create_only)) == {}
+
+
+# Actions that take no resource, or whose policies cannot name one (Service Authorization Reference).
+ON_EVERYTHING = {
+    "application-autoscaling:DescribeScalableTargets",
+    "application-autoscaling:DescribeScalingPolicies",
+    "application-autoscaling:DescribeScheduledActions",
+    "cloudformation:DescribeStacks",
+    "cloudformation:ListStacks",
+    "cloudwatch:GetMetricData",
+    "cloudwatch:GetMetricStatistics",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcEndpoints",
+    "ec2:DescribeVpcs",
+    "logs:DescribeIndexPolicies",
+    "logs:DescribeLogGroups",
+    "logs:DescribeResourcePolicies",
+    "pricing:GetProducts",
+    "sagemaker:ListEndpointConfigs",
+    "sagemaker:ListEndpoints",
+    "sagemaker:ListInferenceComponents",
+    "sagemaker:ListModels",
+    "servicequotas:ListAWSDefaultServiceQuotas",
+    "servicequotas:ListServiceQuotas",
+    "sns:GetSubscriptionAttributes",
+    "sns:SetSubscriptionAttributes",
+    "sns:Unsubscribe",
+}
+
+
+def test_catalog_has_least_policies(example: tuple[Catalog, Path, list[str]]) -> None:
+    """`cohost rights` knows each resource; each policy is short enough, and names resources wherever one can."""
+    catalog, folder, _ = example
+    manifest = json.loads((folder / "manifest.json").read_text())
+    names = [name for name, one in manifest["artifacts"].items() if one["type"] == "aws:cloudformation:stack"]
+    for name in names:
+        stacks = read_stacks(folder, name, partition="aws", region=REGION, account="123456789012")
+        documents = [*cloudformation_policies(stacks), *caller_of(catalog, stacks).policies(COMMANDS)]
+        # A role takes 10 managed policies (IAM and STS quotas).
+        assert len(documents) <= 10
+        assert all(size(document) <= POLICY_LIMIT for document in documents)
+        statements = [statement for document in documents for statement in document["Statement"]]
+        wide = {action for one in statements if one["Resource"] == "*" for action in one["Action"]}
+        assert wide <= ON_EVERYTHING, name
+        assert not any("*" in action for one in statements for action in one["Action"])

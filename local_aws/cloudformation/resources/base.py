@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from botocore.model import Shape
 
+    from local_aws.kit.access_keys import AccessKey
     from local_aws.kit.clients import Clients
 
 
@@ -79,6 +80,7 @@ class Request:
         properties: the resolved properties.
         tags: the stack's tags, to be put on resources that take tags.
         clients: boto3 clients that call the emulator.
+        signer: the key that signs the calls that AWS's handler of the type makes too; None for the emulation's own.
         physical_id: the id of the existing resource (update and delete).
         attributes: the attributes of the existing resource (update and delete).
         old_properties: the properties of the existing resource (update).
@@ -94,6 +96,7 @@ class Request:
     properties: Mapping[str, Any]
     tags: Mapping[str, str]
     clients: Clients
+    signer: AccessKey | None = None
     physical_id: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     old_properties: Mapping[str, Any] = field(default_factory=dict)
@@ -101,7 +104,15 @@ class Request:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def client(self, service: str) -> Any:  # the type depends on the service
-        """Return the boto3 client of a service in the stack's region."""
+        """Return the boto3 client of a service in the stack's region, whose calls are judged by the stack's rights."""
+        return (
+            self.own_client(service)
+            if self.signer is None
+            else self.clients.signed_by(self.signer, service, self.region)
+        )
+
+    def own_client(self, service: str) -> Any:  # as `client`
+        """Return the client of a service for calls that AWS's handler of the type does not make."""
         return self.clients.get(service, self.region)
 
     def name(self, property_name: str, *, limit: int, lower: bool = False) -> str:
@@ -229,7 +240,11 @@ def failure_text(error: Exception, service_hint: str = "") -> str:
             f"{detail.get('Message', '')} (Service: {service_hint}, Status Code: {meta.get('HTTPStatusCode')}, "
             f"Request ID: {meta.get('RequestId', '')})"
         )
-        code = "AlreadyExists" if _says_exists(detail) else detail.get("Code", "GeneralServiceException")
+        code = detail.get("Code", "GeneralServiceException")
+        if _says_exists(detail):
+            code = "AlreadyExists"
+        elif str(code).startswith("AccessDenied"):
+            code = "AccessDenied"
         return f'Resource handler returned message: "{text}" (RequestToken: {uuid.uuid4()}, HandlerErrorCode: {code})'
     if isinstance(error, (ResourceFailure, BotoCoreError)):
         return str(error)

@@ -55,7 +55,7 @@ class Function(ResourceType):
             settings = {key: request.properties.get(key) for key in SETTINGS}
             settings["Environment"] = settings["Environment"] or {"Variables": {}}
             call(client, "update_function_configuration", FunctionName=name, **settings)
-        answer = call(client, "get_function_configuration", FunctionName=name)
+        answer = call(request.own_client("lambda"), "get_function_configuration", FunctionName=name)
         if request.all_tags():
             call(client, "tag_resource", Resource=answer["FunctionArn"], Tags=request.all_tags())
         return _function_outcome(answer)
@@ -174,7 +174,11 @@ class VpcEndpoint(ResourceType):
         client, properties = request.client("ec2"), request.properties
         tables = list(properties.get("RouteTableIds", []))
         call(client, "describe_vpcs", VpcIds=[properties["VpcId"]])
-        for table in call(client, "describe_route_tables", RouteTableIds=tables)["RouteTables"] if tables else []:
+        for table in (
+            call(request.own_client("ec2"), "describe_route_tables", RouteTableIds=tables)["RouteTables"]
+            if tables
+            else []
+        ):
             if table["VpcId"] != properties["VpcId"]:
                 raise ResourceFailure(f"route table {table['RouteTableId']} belongs to {table['VpcId']}")
         answer = call(

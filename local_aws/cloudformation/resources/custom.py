@@ -17,6 +17,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from botocore.exceptions import ClientError
 from starlette.responses import Response
 
 from local_aws.cloudformation.errors import ResourceFailure
@@ -124,6 +125,7 @@ class _Invocation(threading.Thread):
         self._request = request
         self._event = event
         self._error = ""
+        self._denial = ""
 
     def run(self) -> None:
         """Invoke the function and record its error, if it fails."""
@@ -136,9 +138,19 @@ class _Invocation(threading.Thread):
                 self._error = f"{payload.get('errorType', '')}: {payload.get('errorMessage', '')}"
         except Exception as error:  # noqa: BLE001 - any exception becomes the reason of the resource's failure
             self._error = str(error)
+            if isinstance(error, ClientError) and error.response["Error"].get("Code") == "AccessDeniedException":
+                self._denial = str(error.response["Error"]["Message"])
 
     def ending(self) -> str:
-        """Return the reason of a missing answer, for the stack's event."""
+        """Return the reason of a missing answer, for the stack's event.
+
+        Source of the text of a denial: aws-solutions/centralized-logging-with-opensearch#216.
+        """
+        if self._denial:
+            return (
+                f"Received response status [FAILED] from custom resource. Message returned: {self._denial} "
+                f"(RequestId: {self._event['RequestId']})"
+            )
         function = self._event["ServiceToken"]
         cause = f"failed without an answer ({self._error})" if self._error else "ended without an answer"
         return (

@@ -149,7 +149,9 @@ class LogGroup(ResourceType):
         _set_retention(request, request.physical_id)
         tags = request.all_tags()
         if tags:
-            call(request.client("logs"), "tag_log_group", logGroupName=request.physical_id, tags=tags)
+            # The ARN of a log group that takes tags lacks the end `:*` (API reference: TagResource).
+            arn = str(_outcome(request.physical_id, request.region).attributes["Arn"]).removesuffix(":*")
+            call(request.client("logs"), "tag_resource", resourceArn=arn, tags=tags)
         return _outcome(request.physical_id, request.region)
 
     def delete(self, request: Request) -> None:
@@ -177,15 +179,17 @@ class MetricFilter(ResourceType):
 
     def update(self, request: Request) -> Outcome:
         """Overwrite the filter; moto would keep the old one beside a new one of the same name."""
-        self.delete(request)
+        self._remove(request, request.own_client("logs"))
         return self._put(request, request.physical_id)
 
     def delete(self, request: Request) -> None:
         """Remove the filter."""
+        self._remove(request, request.client("logs"))
+
+    @staticmethod
+    def _remove(request: Request, client: Any) -> None:  # a boto3 client
         group = request.properties["LogGroupName"]
-        call_if_there(
-            request.client("logs"), "delete_metric_filter", logGroupName=group, filterName=request.physical_id
-        )
+        call_if_there(client, "delete_metric_filter", logGroupName=group, filterName=request.physical_id)
 
     def _put(self, request: Request, name: str) -> Outcome:
         pattern = request.properties["FilterPattern"]

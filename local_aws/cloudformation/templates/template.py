@@ -19,9 +19,7 @@ from botocore.exceptions import ClientError
 from local_aws.cloudformation.errors import ValidationError, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from local_aws.kit.clients import Clients
+    from collections.abc import Callable, Mapping
 
 SECTIONS: Final = frozenset(
     {
@@ -223,8 +221,8 @@ def _names(names: list[str]) -> str:
     return f"[{', '.join(names)}]"
 
 
-def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> str:
-    """Return the text of the template that a request names.
+def template_body(request: Mapping[str, Any], s3: Callable[[], Any]) -> str:  # boto3's client
+    """Return the text of the template that a request names; `s3` returns the client that reads it.
 
     Raises:
         ValidationError: the request names no template, the S3 object cannot be read, or the template is too large.
@@ -241,7 +239,7 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
         raise ValidationError("Either Template URL or Template Body must be specified.")
     bucket, key = s3_location(str(request["TemplateURL"]))
     try:
-        answer = clients.get("s3", region).get_object(Bucket=bucket, Key=key)
+        answer = s3().get_object(Bucket=bucket, Key=key)
     except ClientError as error:
         raise ValidationError(f"S3 error: cannot read the template s3://{bucket}/{key}: {error}") from None
     with answer["Body"] as stored:

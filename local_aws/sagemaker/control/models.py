@@ -15,8 +15,10 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from cohost.errors import ImageError
 from cohost.hardware.images import Image, parse_image, registry_account
+from local_aws.kit.account import ACCOUNT_ID
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
+from local_aws.rights.policies import Request, UnknownConditionError, trusts
 from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of
 from local_aws.sagemaker.model_cache.disk import S3Location
@@ -106,7 +108,7 @@ async def check_role(arn: str, clients: ServiceClients) -> None:
     except (ClientError, ParamValidationError):
         trusted = False
     else:
-        trusted = answer["Role"]["Arn"] == arn and _trusts_sagemaker(answer["Role"].get("AssumeRolePolicyDocument"))
+        trusted = answer["Role"]["Arn"] == arn and _trusts_sagemaker(arn, answer["Role"]["AssumeRolePolicyDocument"])
     if not trusted:
         raise ValidationException(
             f"Could not assume role {arn}. Please ensure that the role exists and allows principal "
@@ -114,15 +116,13 @@ async def check_role(arn: str, clients: ServiceClients) -> None:
         )
 
 
-def _trusts_sagemaker(policy: object) -> bool:
-    statements = policy.get("Statement", []) if isinstance(policy, dict) else []
-    for statement in statements if isinstance(statements, list) else [statements]:
-        principal = statement.get("Principal", {})
-        services = principal.get("Service", []) if isinstance(principal, dict) else []
-        named = [services] if isinstance(services, str) else services
-        if statement.get("Effect") == "Allow" and "sagemaker.amazonaws.com" in named:
-            return True
-    return False
+def _trusts_sagemaker(arn: str, policy: Any) -> bool:  # boto3 has parsed the document
+    context = {"aws:sourceaccount": [ACCOUNT_ID]}
+    request = Request(action="sts:AssumeRole", resource=arn, context=context)
+    try:
+        return trusts(policy, {"sagemaker.amazonaws.com"}, request)
+    except UnknownConditionError:
+        return False
 
 
 def _image(uri: str, account_id: str, region: str) -> Image:

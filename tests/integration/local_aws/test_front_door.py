@@ -31,6 +31,7 @@ from load_tests.transport import Transport
 from local_aws.__main__ import main
 from local_aws.lmi.models.hub import default_roots
 from local_aws.server import LocalAws, Settings
+from local_aws.testing import serving_role
 from local_aws.testing.running import FrontDoor, running, session, wait_for
 from local_aws.testing.signing import presigned, signed_headers
 
@@ -45,6 +46,7 @@ ROLE = "arn:aws:iam::123456789012:role/f"
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
     """Start one front door for the tests of this file."""
     with running(tmp_path_factory.mktemp("state")) as front_door:
+        serving_role(front_door.client("iam"), "f", "lambda.amazonaws.com")
         yield front_door
 
 
@@ -474,13 +476,12 @@ def packed(source: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def role(door: FrontDoor) -> str:
-    """The role that functions run as."""
+    """The role that functions run as, with a right of its own."""
     iam = door.client("iam")
-    answer = iam.create_role(RoleName="f", AssumeRolePolicyDocument="{}")
     allowed = {"Effect": "Allow", "Action": "s3:CreateBucket", "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     iam.put_role_policy(RoleName="f", PolicyName="create", PolicyDocument=policy)
-    return str(answer["Role"]["Arn"])
+    return ROLE
 
 
 def make_function(door: FrontDoor, name: str, source: str, **fields: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fakes.faults import faulted
 
+from local_aws.testing import serving_role
 from local_aws.testing.running import FrontDoor, running
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
     """Start one front door for the tests of this file."""
     with running(tmp_path_factory.mktemp("state")) as front_door:
+        serving_role(front_door.client("iam"), "r", "scheduler.amazonaws.com")
         yield front_door
 
 

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from fakes.refusals import refused
 
-from cohost.deploy.local_aws import KEY_FILE, read_key
+from cohost.deploy.local_aws import ADMINISTRATOR_FILE, KEY_FILE, read_key
 from cohost.errors import LocalError
-from local_aws.kit.access_keys import ACCESS_KEY, INTERNAL, SECRET_KEY, AccessKey, AccessKeys, user_key
+from local_aws.kit.access_keys import (
+    ACCESS_KEY,
+    INTERNAL,
+    SECRET_KEY,
+    AccessKey,
+    AccessKeys,
+    administrator_key,
+    user_key,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +52,29 @@ def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: P
     assert user_key(tmp_path).secret == read_key(tmp_path)["secret"]
     with refused("access-key-not-writable", str(tmp_path / "nowhere" / KEY_FILE), kind=LocalError):
         user_key(tmp_path / "nowhere")
+
+
+def test_user_who_acts_as_a_role_has_the_same_key_and_an_administrator_another(tmp_path: Path) -> None:
+    """The key file serves both ways of starting; the administrator's file goes with the role."""
+    role = "arn:aws:iam::123456789012:role/team/deployer"
+    plain, judged = user_key(tmp_path), user_key(tmp_path, role)
+    assert (judged.key_id, judged.secret) == (plain.key_id, plain.secret)
+    assert judged.principal == "arn:aws:sts::123456789012:assumed-role/deployer/cohost"
+    administrator = administrator_key(tmp_path, role)
+    assert administrator is not None
+    assert (administrator.principal, administrator.key_id == plain.key_id) == (plain.principal, False)
+    assert read_key(tmp_path, ADMINISTRATOR_FILE)["key_id"] == administrator.key_id
+    assert administrator_key(tmp_path, None) is None
+    assert not (tmp_path / ADMINISTRATOR_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    "arn", ["deployer", "arn:aws:iam::111111111111:role/deployer", "arn:aws:iam::123456789012:user/deployer"]
+)
+def test_role_that_no_user_can_act_as_is_refused(arn: str, tmp_path: Path) -> None:
+    """A name, a role of another account and a user have no rights here that a call could be judged by."""
+    with refused("role-arn-invalid", "--as", kind=LocalError):
+        user_key(tmp_path, arn)
 
 
 def test_roles_have_keys_of_their_own() -> None:

@@ -26,6 +26,7 @@ def invoke(folder: Path, source: str, event: Any = None, **fields: Any) -> Invoc
     """Run `handler` of this source once."""
     (folder / "index.py").write_text(source, encoding="utf-8")
     spec = FunctionSpec(
+        role="arn:aws:iam::123456789012:role/f",
         **{
             "name": "f",
             "arn": "arn:f",
@@ -38,7 +39,7 @@ def invoke(folder: Path, source: str, event: Any = None, **fields: Any) -> Invoc
             "environment": {"MINE": "yes"},
             "code": folder,
             **fields,
-        }
+        },
     )
     return Invoker("http://127.0.0.1:1").invoke(spec, json.dumps(event).encode())
 
@@ -131,6 +132,7 @@ def test_stop_ends_what_runs(tmp_path: Path) -> None:
     (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(600)\n", encoding="utf-8")
     invoker = Invoker("http://127.0.0.1:1")
     spec = FunctionSpec(
+        role="arn:aws:iam::123456789012:role/f",
         name="f", arn="arn:f", key=KEY, region="us-east-1", handler="index.handler", timeout_seconds=600, memory_mb=128,
         log_group="g", environment={}, code=tmp_path,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local_aws.rights.encryption import Encryption, ObjectKey
-from local_aws.rights.requests import Call
+from local_aws.rights.resource_arns import Call
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 OTHER = "arn:aws:kms:eu-west-1:123456789012:key/2"
@@ -35,6 +35,7 @@ def rights(operation: str, bucket: str, key: str = "a", **parameters: Any) -> li
     ("operation", "bucket", "parameters", "expected"),
     [
         ("GetObject", "locked", {}, [("kms:Decrypt", KEY)]),
+        ("GetObjectVersion", "locked", {}, [("kms:Decrypt", KEY)]),
         ("HeadObject", "locked", {}, [("kms:Decrypt", KEY)]),
         ("GetObject", "open", {}, []),
         ("PutObject", "locked", {}, [("kms:GenerateDataKey", KEY)]),

@@ -8,7 +8,7 @@ import pytest
 
 from local_aws.rights.judge import DeniedError, Dependent, Judge, RolePolicies
 from local_aws.rights.policies import Request
-from local_aws.rights.requests import Call
+from local_aws.rights.resource_arns import Call
 
 ROLE = "arn:aws:iam::123456789012:role/r"
 SESSION = "arn:aws:sts::123456789012:assumed-role/r/s"

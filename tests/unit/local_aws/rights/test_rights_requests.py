@@ -124,8 +124,8 @@ def test_a_role_that_is_handed_on_needs_pass_role() -> None:
     [
         ("scheduler", "PUT", "/schedules/end", ("scheduler:UpdateSchedule", "schedule/default/end")),
         ("scheduler", "DELETE", "/schedules/end", ("scheduler:DeleteSchedule", "schedule/default/end")),
-        ("lambda", "GET", "/2015-03-31/functions/f", ("lambda:GetFunction", None)),
-        ("lambda", "POST", "/2015-03-31/functions/f/invocations", ("lambda:InvokeFunction", None)),
+        ("lambda", "GET", "/2015-03-31/functions/f", ("lambda:GetFunction", "function:f")),
+        ("lambda", "POST", "/2015-03-31/functions/f/invocations", ("lambda:InvokeFunction", "function:f")),
         ("sagemaker", "POST", "/endpoints/My-E/invocations", ("sagemaker:InvokeEndpoint", "endpoint/my-e")),
         ("lambda", "POST", "/nowhere", ("lambda:POST /nowhere", None)),
     ],
@@ -149,3 +149,62 @@ def test_scaling_states_namespace_and_dimension() -> None:
     assert request.resource == "arn:aws:application-autoscaling:us-east-1:123456789012:scalable-target/*"
     assert request.context["application-autoscaling:service-namespace"] == ["sagemaker"]
     assert request.context["application-autoscaling:scalable-dimension"] == ["sagemaker:variant:DesiredInstanceCount"]
+
+
+def test_a_version_of_an_object_needs_an_action_of_its_own() -> None:
+    """S3 judges the deletion and the reading of one version by other actions than those of the object."""
+    assert rights("s3", "DELETE", "/b/k", "versionId=null") == [("s3:DeleteObjectVersion", f"{B}/k")]
+    assert rights("s3", "GET", "/b/k", "versionId=1") == [("s3:GetObjectVersion", f"{B}/k")]
+    body = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key><VersionId>1</VersionId></Object></Delete>"
+    expected = [("s3:DeleteObject", f"{B}/a"), ("s3:DeleteObjectVersion", f"{B}/b")]
+    assert rights("s3", "POST", "/b", "delete", body=body) == expected
+
+
+def test_tags_of_a_new_resource_need_the_right_to_tag_it() -> None:
+    """With tags, in JSON or as members of a form, a second action is judged on the new resource."""
+    target = "arn:aws:sagemaker:us-east-1:123456789012:model/m"
+    body: dict[str, object] = {"ModelName": "M"}
+    plain = rights("sagemaker", "POST", "/", body=body, x_amz_target="SageMaker.CreateModel")
+    assert plain == [("sagemaker:CreateModel", target)]
+    tagged = {**body, "Tags": [{"Key": "a", "Value": "b"}]}
+    assert rights("sagemaker", "POST", "/", body=tagged, x_amz_target="SageMaker.CreateModel") == [
+        *plain,
+        ("sagemaker:AddTags", target),
+    ]
+    form = b"Action=CreateRole&RoleName=r&Tags.member.1.Key=a&Tags.member.1.Value=b"
+    role = "arn:aws:iam::123456789012:role/r"
+    assert rights("iam", "POST", "/", body=form) == [("iam:CreateRole", role), ("iam:TagRole", role)]
+
+
+def test_an_endpoint_is_made_of_its_configuration() -> None:
+    """CreateEndpoint and UpdateEndpoint are judged on both resources."""
+    body = {"EndpointName": "E", "EndpointConfigName": "C"}
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:"
+    for operation in ("CreateEndpoint", "UpdateEndpoint"):
+        assert rights("sagemaker", "POST", "/", body=body, x_amz_target=f"SageMaker.{operation}") == [
+            (f"sagemaker:{operation}", f"{arn}endpoint/e"),
+            (f"sagemaker:{operation}", f"{arn}endpoint-config/c"),
+        ]
+
+
+def test_code_of_a_function_is_read_as_the_caller() -> None:
+    """CreateFunction with code in S3 needs the right to read the object, and passes the role to Lambda."""
+    role = "arn:aws:iam::123456789012:role/r"
+    body = {"FunctionName": "f", "Code": {"S3Bucket": "b", "S3Key": "k"}, "Role": role}
+    found = rights("lambda", "POST", "/2015-03-31/functions", body=body)
+    arn = "arn:aws:lambda:us-east-1:123456789012:function:f"
+    assert found == [("lambda:CreateFunction", arn), ("s3:GetObject", f"{B}/k"), ("iam:PassRole", role)]
+
+
+def test_group_of_a_schedule_is_read_from_the_query() -> None:
+    """GetSchedule names the group in the query string, under another name than the API's member."""
+    found = rights("scheduler", "GET", "/schedules/end", "groupName=mine")
+    assert found == [("scheduler:GetSchedule", "arn:aws:scheduler:us-east-1:123456789012:schedule/mine/end")]
+
+
+def test_resources_of_a_network_are_judged_one_by_one() -> None:
+    """A gateway endpoint is made in a VPC and for its route tables; its own id is not known before."""
+    form = b"Action=CreateVpcEndpoint&VpcId=vpc-1&RouteTableId.1=rtb-1&RouteTableId.2=rtb-2"
+    names = ["vpc-endpoint/*", "vpc/vpc-1", "route-table/rtb-1", "route-table/rtb-2"]
+    expected = [("ec2:CreateVpcEndpoint", f"arn:aws:ec2:us-east-1:123456789012:{name}") for name in names]
+    assert rights("ec2", "POST", "/", body=form) == expected
