@@ -54,7 +54,7 @@ def test_a_load_test_at_zero_fails_or_wakes_the_component_up_first(aws: Aws, tmp
     """A load test at zero copies fails without --wake; with it one call is rejected before both models are measured."""
     with started(aws, tmp_path / "at-zero") as refused:
         output, _ = refused.communicate(timeout=120)
-    assert refused.returncode == 1, output
+    assert refused.returncode == 3, output
     assert "failed: no capacity: Inference Component has no capacity" in output
     assert "--wake waits for a copy" in output
 

@@ -33,7 +33,7 @@ def test_all_is_checked_before_anything_starts(
     engine.check(make_setup(handlers={"stock", "batched"}))
     ((name, arguments, _),) = programs.calls
     assert (name, arguments[0]) == ("mypython", "-c")
-    assert arguments[2:] == sorted(MODULES["stock"])
+    assert arguments[2:] == sorted({*MODULES["stock"], *MODULES["batched"]})
     assert engine.start(make_setup()).environment["PYTHON_EXECUTABLE"] == str(python)
     engine.stop()
 
@@ -47,7 +47,7 @@ def test_the_batched_handler_needs_no_peft(programs: Programs, make_setup: Calla
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHON_EXECUTABLE", str(python))
         check(make_setup(handlers={"batched"}))
-    assert programs.arguments("python")[0][2:] == ["numpy", "torch", "transformers"]
+    assert programs.arguments("python")[0][2:] == ["numpy", "tokenizers", "torch", "transformers"]
 
 
 def test_a_python_is_asked_by_importing(tmp_path: Path) -> None:
