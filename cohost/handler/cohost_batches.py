@@ -40,7 +40,7 @@ Item = TypeVar("Item", bound=Sized)
 class Ticket(Generic[Item]):
     """A request's place in the queue: its waiting sequences, its arrival, and its last turn (queue clock, seconds).
 
-    The last turn is the arrival until a batch has some of the request's sequences.
+    The last turn is the end of the last pass with some of the request's sequences, before that the arrival.
     """
 
     waiting: deque[Item] = field(default_factory=deque)
@@ -94,7 +94,6 @@ class FairQueue(Generic[Item]):
         choose: Callable[[Sequence[Item]], Iterable[int]],
         *,
         requests: int | None = None,
-        now: float = 0.0,
     ) -> list[tuple[Ticket[Item], Item]]:
         """Remove and return the next batch.
 
@@ -103,7 +102,6 @@ class FairQueue(Generic[Item]):
             choose: receives up to `most` candidates in the order of the queue, and returns the indices of the
                 candidates that run together; the index of the first candidate must be among them.
             requests: the number of requests to take the candidates from; None for as many as there are.
-            now: the turn of the requests in the batch that have more sequences (queue clock, seconds).
         """
         candidates = self._candidates(most, most if requests is None else min(most, requests))
         chosen = set(choose([item for _, item in candidates]))
@@ -114,10 +112,7 @@ class FairQueue(Generic[Item]):
                 ticket, item = candidates[index]
                 ticket.waiting.appendleft(item)
         self._size -= len(taken)
-        served = {ticket for ticket, _ in taken}
-        for ticket in served:
-            ticket.turn = now
-        self._move_back(served, most)
+        self._move_back({ticket for ticket, _ in taken}, most)
         return taken
 
     def drop(self, ticket: Ticket[Item]) -> int:

@@ -255,7 +255,6 @@ class Engine:
             most,
             lambda candidates: self._choose(candidates, limits),
             requests=1 if alone else None,
-            now=time.monotonic(),
         )
 
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
@@ -371,6 +370,9 @@ class Engine:
             self._last_read = now
             self._count(one, seconds)
             one.seconds = seconds
+            for ticket, _ in one.members:
+                # What is left of a request waits anew, behind the requests of other models that came meanwhile.
+                ticket.turn = now
             token_s = seconds / max(1, self._cost(one))
             self._token_s = token_s if not self._token_s else self._token_s + _NEWEST * (token_s - self._token_s)
             self._call(self._deliver, one, results, seconds)
