@@ -47,6 +47,9 @@ _PRIORITIES = {"usual": Level.USUAL, "bulk": Level.BULK}
 _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _MOST_BATCHES_SHOWN = 20
 _UNANSWERED = 0
+# Characters and numbers that take less than a millisecond: handing them to another thread would take longer.
+_SMALL_TEXT = 2000
+_SMALL_ANSWER = 2000
 
 
 class Backend(Protocol):
@@ -109,7 +112,7 @@ class Service:
         self._output = output
         self._backend = backend or Link(Path(__file__).parent)
         self._counters = Counters()
-        # One thread, since a tokenizer is not thread-safe; the thread works while the model computes.
+        # For large requests and answers, so that small ones do not wait for them.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
         self._prepared: Prepared | None = None
         self._requests: RequestLog | None = None
@@ -173,7 +176,7 @@ class Service:
         left_s = limit_s - (time.monotonic() - seen.arrived)
         outcome = await self._backend.run(_sequences(encoded, plan), level=level, limit_s=left_s)
         seen.tokens, seen.queue_s = sum(len(one.ids) for one in encoded), outcome.queue_s
-        if plan.large:
+        if plan.large and sum(output.size for output in outcome.outputs) > _SMALL_ANSWER:
             text = await asyncio.get_running_loop().run_in_executor(self._helper, plan.answer, outcome.outputs)
         else:
             text = plan.answer(outcome.outputs)
@@ -186,6 +189,8 @@ class Service:
         tokenizer, tables = self._prepared.tokenizer, self._prepared.facts.tables
         if tokenizer is None:
             return await self._backend.encode(plan.texts, plan.cut, limit_s)
+        if sum(len(text.first) + len(text.second or "") for text in plan.texts) <= _SMALL_TEXT:
+            return checked(tokenizer, tables, plan.texts, plan.cut)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._helper, checked, tokenizer, tables, plan.texts, plan.cut)
 
