@@ -90,7 +90,7 @@ def tokenizer_of(facts: Facts, text: str, model: str) -> Tokenizer:
 
 
 def checked(tokenizer: Tokenizer, tables: Tables, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
-    """Return texts as sequences, checked against the model's tables; a tokenizer of transformers allows one thread only.
+    """Return texts as sequences, checked against the model's tables; one thread only for a tokenizer of transformers.
 
     Raises:
         BadInputError: a text is too long and may not be truncated, or needs a vector that the model lacks.
