@@ -117,7 +117,7 @@ class Journal:
 class _Load:
     client: Client
     number: int
-    done: asyncio.Future[Hosted] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Client:
@@ -158,14 +158,15 @@ class Client:
 
     async def _load(self) -> None:
         try:
-            self.hosted = await self._host.loaded(self)
+            await self._host.loaded(self)
         except Exception as error:  # noqa: BLE001 - the proxy reports any error of a load
             self._writer.write(pack({"op": "failed", "text": _text_of(error), "kind": _kind_of(error)}))
             with contextlib.suppress(ConnectionError):
                 await self._writer.drain()
 
     def loaded(self, facts: dict[str, Any], hosted: Hosted) -> None:
-        """Tell the proxy that the model is loaded."""
+        """Keep the loaded model, and tell the proxy of it."""
+        self.hosted = hosted
         text = (hosted.tokenizer_text or "").encode()
         hosted.tokenizer_text = None
         head = {"op": "loaded", "facts": facts, "client": self.number, "journal": str(self._host.journal.path)}
@@ -279,7 +280,7 @@ class Host:
             if path.name != keep:
                 path.unlink(missing_ok=True)
 
-    async def loaded(self, client: Client) -> Hosted:
+    async def loaded(self, client: Client) -> None:
         """Wait until a client's model is loaded and served.
 
         Raises:
@@ -288,7 +289,7 @@ class Host:
         load = _Load(client, next(self._numbers))
         self._loads.append(load)
         self._load_added.set()
-        return await load.done
+        await load.done
 
     def summary(self, hosted: Hosted) -> dict[str, Any]:
         """Return a model's counters, with those of the process."""
@@ -329,7 +330,8 @@ class Host:
                 load.done.cancel()
                 continue
             try:
-                load.done.set_result(await self._load(load.client))
+                await self._load(load.client)
+                load.done.set_result(None)
             except Exception as error:
                 logger.exception("a model cannot be loaded")
                 load.done.set_exception(error.with_traceback(None))
@@ -337,7 +339,7 @@ class Host:
                     # After a moment, in which the proxy gets the reason.
                     asyncio.get_running_loop().call_later(_FLUSH_S, self.end, LOST_DEVICE_CODE)
 
-    async def _load(self, client: Client) -> Hosted:
+    async def _load(self, client: Client) -> None:
         loop = asyncio.get_running_loop()
 
         def load() -> tuple[Hosted, dict[str, Any]]:
@@ -351,7 +353,6 @@ class Host:
         hosted, facts = await _in_thread(load)
         hosted.begin()
         client.loaded(facts, hosted)
-        return hosted
 
     def _new_hosted(self, loop: asyncio.AbstractEventLoop) -> Hosted:
         """Create a place for a model; the first one imports torch, in the thread that loads the model."""

@@ -88,18 +88,16 @@ class Home:
             self._watchdog = Watchdog(self, loop, self._end, _LOOP_LIMIT_S, self._turn, last_resort=self._last_resort)
         return self._watchdog
 
-    def prepare(self, options: Options) -> tuple[torch.device, int]:
-        """Prepare the device for a model's load, and return it with the number of threads for a pass.
+    def prepare(self, options: Options) -> None:
+        """Create the scheduler of the device that the first model names; all models of a process have one device.
 
         Raises:
             NoDeviceError: the options name a GPU, and torch finds no GPU.
         """
-        device = device_of(options)
-        threads = set_threads(options, device)
         if self.scheduler is None:
-            self.scheduler = Scheduler(self._lanes(device, threads), self._journal)
+            device = device_of(options)
+            self.scheduler = Scheduler(self._lanes(device, set_threads(options, device)), self._journal)
             self._memory = DeviceMemory(device, None if self._shared else options.planned_mib)
-        return device, threads
 
     def alone(self, options: Options) -> AbstractContextManager[None]:
         """Keep the passes of all models away for one measurement of a model that is being loaded."""

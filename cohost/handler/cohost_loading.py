@@ -64,7 +64,7 @@ class Loaded:
 
     `text` is the tokenizer's JSON for the proxy process; None if only transformers can run `tokenizer` as its authors
     meant it. `packs` is true if sequences run packed; `samples` are the check texts as sequences, for the warm-up.
-    `threads` is the number of the CPU's threads that a pass may use. `findings` are for the next load of the model.
+    `findings` are for the next load of the model.
     """
 
     forward: Forward
@@ -72,7 +72,6 @@ class Loaded:
     text: str | None
     tokenizer: Tokenizer | None
     device: torch.device
-    threads: int
     packs: bool
     samples: list[Encoded]
     findings: Findings
@@ -130,7 +129,6 @@ def load(options: Options, alone: Alone = nullcontext, known: Findings | None = 
         text=text,
         tokenizer=tokenizer if text is None else None,
         device=device,
-        threads=threads,
         packs=forward.packs(TokenSequence(samples[0], len(samples[0].ids), Want.LOGITS)),
         samples=samples,
         findings=Findings(dtype=dtype, ways=tuple(trials.ways), recorded_tokens=trials.recorded_tokens),
