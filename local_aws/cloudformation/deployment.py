@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from local_aws.cloudformation.resources.base import Initiated
     from local_aws.cloudformation.state import Journal, Stack, Target
+    from local_aws.cloudformation.templates.handlers import Verb
     from local_aws.cloudformation.templates.template import ResourceDefinition
-    from local_aws.rights.handlers import Verb
 
 
 REPLACING = "Requested update requires the creation of a new physical resource; hence creating one."

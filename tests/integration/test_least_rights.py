@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from cohost import cli
 from cohost.catalog.models import Catalog
 from cohost.deploy.rights.resource_types import rights_of
-from local_aws.rights.handlers import permissions
+from local_aws.cloudformation.templates.handlers import permissions
 from local_aws.rights.policies import Verdict, evaluate
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings

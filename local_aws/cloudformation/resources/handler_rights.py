@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.errors import ResourceFailure, ValidationError
+from local_aws.cloudformation.templates.handlers import handler_actions
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
-from local_aws.rights.handlers import handler_actions
 from local_aws.rights.judge import SESSIONS, DeniedError
 from local_aws.rights.policies import Request
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from local_aws.cloudformation.state import Live, Stack
+    from local_aws.cloudformation.templates.handlers import Verb
     from local_aws.kit.access_keys import AccessKey, AccessKeys
-    from local_aws.rights.handlers import Verb
     from local_aws.rights.judge import Judge
 
 SESSION: Final = "AWSCloudFormation"

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from cohost.deploy.rights.resource_types import RESOURCE_TYPES
-from local_aws.rights.handlers import CALLED_FOR, handler_actions, permissions
+from local_aws.cloudformation.templates.handlers import CALLED_FOR, handler_actions, permissions
 
 HANDLERS: Final = ("create", "read", "update", "delete", "tagging")
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from local_aws.cloudformation.resources import aws_types
-from local_aws.rights.handlers import CALLED_FOR, handler_actions, permissions
+from local_aws.cloudformation.templates.handlers import CALLED_FOR, handler_actions, permissions
 
 
 def test_handler_reads_the_resource_after_a_change_and_not_after_its_end() -> None:
