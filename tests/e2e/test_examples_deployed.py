@@ -234,7 +234,7 @@ def test_a_catalog_lives_and_leaves_nothing(account: Account, path: Path) -> Non
 
 
 def doubts(catalog: Catalog) -> dict[str, str]:
-    """What `cohost preflight` fails or cannot say of the account, but for images, of which it has none."""
+    """Return the checks of `cohost preflight` that fail or could not run; images are left out, as there are none."""
     session: Any = boto3.Session()
     checks = run_checks(session, REGION, catalog, load_prices())
     of_account = takewhile(lambda one: not one.check.startswith("model "), checks)

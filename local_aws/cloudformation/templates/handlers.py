@@ -2,24 +2,21 @@
 
 A schema lists the actions for all properties of a type. CALLED_FOR has the properties without which a handler does not
 call an action; every other action of the schema is judged. So the emulation may ask for more rights than AWS does, but
-not for fewer. The schemas are those of the package cfn-lint, which moto's server needs too.
+not for fewer.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from local_aws.cloudformation.templates.schemas import document_of, knows, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Verb = Literal["create", "update", "delete"]
-
-_REGION: Final = "us-east-1"
 
 CALLED_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "AWS::ApplicationAutoScaling::ScalableTarget": {
@@ -127,18 +124,11 @@ def handler_actions(resource_type: str, verb: Verb, properties: Mapping[str, Any
         if resource_type == "AWS::S3::Bucket" and action.startswith("s3:Get"):
             return True
         reasons = [path for pattern, path in wanted.items() if fnmatchcase(action, pattern)]
-        return all(_is_given(properties, path) for path in reasons)
+        return all(value_at(properties, tuple(path.split("."))) is not None for path in reasons)
 
     verbs = (verb,) if verb == "delete" else (verb, "read")
     listed = dict.fromkeys(action for one in verbs for action in permissions(resource_type).get(one, ()))
     return [action for action in listed if is_called(action)]
-
-
-def _is_given(properties: Mapping[str, Any], path: str) -> bool:
-    value: Any = properties
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value is not None
 
 
 @cache
@@ -147,27 +137,9 @@ def permissions(resource_type: str) -> dict[str, tuple[str, ...]]:
 
     A type without a schema has none.
     """
-    place = _schemas()
-    name = _index().get(resource_type)
-    if place is None or name is None:
+    if not knows(resource_type):
         return {}
-    schema = json.loads((place / "resources" / f"{name}.json").read_text(encoding="utf-8"))
+    schema = document_of(resource_type)
     handlers: Mapping[str, Any] = schema.get("handlers", {})
     listed = {**handlers, "tagging": schema.get("tagging") or {}}
     return {one: tuple(handler.get("permissions", ())) for one, handler in listed.items()}
-
-
-@cache
-def _index() -> dict[str, str]:
-    place = _schemas()
-    if place is None:
-        return {}
-    content: dict[str, str] = json.loads((place / "providers" / f"{_REGION}.json").read_text(encoding="utf-8"))
-    return content
-
-
-@cache
-def _schemas() -> Path | None:
-    # The package is found and not imported, since its import takes a second.
-    spec = importlib.util.find_spec("cfnlint")
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "data" / "schemas"

@@ -69,7 +69,7 @@ def schema_of(type_name: str) -> Schema:
     Raises:
         KeyError: cfn-lint has no schema of the type.
     """
-    document = json.loads((data_folder() / "resources" / f"{_index()[type_name]}.json").read_text(encoding="utf-8"))
+    document = document_of(type_name)
     tagging = document.get("tagging", {})
     properties = frozenset(document["properties"])
     read_only = _paths(document, "readOnlyProperties")
@@ -84,6 +84,17 @@ def schema_of(type_name: str) -> Schema:
         taggable=tagging.get("taggable", False),
         system_tags=tagging.get("cloudFormationSystemTags", False),
     )
+
+
+def document_of(type_name: str) -> dict[str, Any]:
+    """Return the schema of a resource type as JSON.
+
+    Raises:
+        KeyError: cfn-lint has no schema of the type.
+    """
+    text = (data_folder() / "resources" / f"{_index()[type_name]}.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def knows(type_name: str) -> bool:

@@ -67,7 +67,7 @@ def test_user_has_the_rights_of_the_role(door: FrontDoor, iam: Any) -> None:
 
 
 def test_stack_without_a_role_is_changed_with_the_rights_of_the_caller(door: FrontDoor, iam: Any) -> None:
-    """Who may create a stack and no topic gets a stack whose event has the denial."""
+    """A role that may create a stack and no topic gets a stack whose event has the denial."""
     allow(iam, "deployer", "cloudformation:*")
     door.client("cloudformation").create_stack(StackName="s", TemplateBody=TOPIC)
     door.settle("ROLLBACK_COMPLETE")

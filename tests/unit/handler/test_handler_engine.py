@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from cohost.handler.cohost_tasks import Floats
 
 LIMIT = 512
+SETTINGS: dict[str, Any] = {
+    "max_batch_tokens": 4096,
+    "max_batch_sequences": 64,
+    "floor_tokens": LIMIT,
+    "pass_cost": 64,
+    "max_queued_sequences": 1000,
+    "max_queue_time_s": 600.0,
+}
 
 
 class FakeForward:
@@ -88,18 +96,10 @@ def run(
     **given: Any,
 ) -> Counters:
     """Run a scenario with an engine, and return its counters."""
-    settings: dict[str, Any] = {
-        "max_batch_tokens": 4096,
-        "max_batch_sequences": 64,
-        "floor_tokens": LIMIT,
-        "pass_cost": 64,
-        "max_queued_sequences": 1000,
-        "max_queue_time_s": 600.0,
-    }
     counters = Counters()
 
     async def main() -> None:
-        made = EngineSettings(**settings | given)
+        made = EngineSettings(**SETTINGS | given)
         scheduler = Scheduler(Lanes(depth=forward.depth))
         engine = Engine(forward, made, counters, lost, scheduler)  # type: ignore[arg-type] # a stand-in
         try:
@@ -464,19 +464,11 @@ def test_a_text_of_another_model_waits_for_one_pass_of_a_huge_request_at_most() 
     """Eight hundred sequences of one model wait; a text of the other model, which came later, is in the next pass."""
     huge_forward, tiny_forward = FakeForward(), FakeForward()
     tiny_forward.batches = order = huge_forward.batches
-    given: dict[str, Any] = {
-        "max_batch_tokens": 4096,
-        "max_batch_sequences": 64,
-        "floor_tokens": LIMIT,
-        "pass_cost": 64,
-        "max_queued_sequences": 1000,
-        "max_queue_time_s": 600.0,
-    }
 
     async def main() -> None:
         scheduler = Scheduler(Lanes())
         engines = [
-            Engine(forward, EngineSettings(**given), Counters(), lambda: None, scheduler)  # type: ignore[arg-type]
+            Engine(forward, EngineSettings(**SETTINGS), Counters(), lambda: None, scheduler)  # type: ignore[arg-type]
             for forward in (huge_forward, tiny_forward)
         ]
         huge_forward.gate.clear()

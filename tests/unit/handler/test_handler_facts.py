@@ -1,4 +1,4 @@
-"""What a proxy process knows of a model: facts that survive JSON, and a tokenizer that gives the same sequences."""
+"""The facts of a model in a proxy process survive JSON, and the tokenizer there gives the same sequences."""
 
 from __future__ import annotations
 

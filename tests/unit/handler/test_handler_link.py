@@ -134,7 +134,7 @@ class Fake:
 
     @property
     def noted(self) -> list[Any]:
-        """What the engine processes were sent, without their ids."""
+        """Return the messages that the engine processes got, without their ids."""
         lines = self.notes.read_text().splitlines() if self.notes.exists() else []
         return [json.loads(line)[1:] for line in lines]
 
@@ -230,7 +230,7 @@ def test_a_request_that_is_never_answered_is_refused_at_its_time_limit(fake: Fak
 
 @pytest.mark.process
 def test_a_call_that_a_restart_cannot_serve_in_time_is_refused_at_once(fake: Fake) -> None:
-    """Whether it was there at the end of the process or comes later; one with time enough is served."""
+    """A call with too little time is refused, whether it waits already or comes later; a patient one is served."""
 
     async def scenario() -> list[int]:
         fake.link._load_s = 30.0

@@ -79,7 +79,7 @@ class Model:
         return self.waiting[level].pop(0)
 
     def predicted_s(self, one: Pass) -> float:
-        """What the pass takes, unless the prediction is wrong."""
+        """Return the seconds that the pass takes, unless the prediction is wrong."""
         return one.takes if one.predicted is None else one.predicted
 
     def launch(self, one: Pass) -> bool:
@@ -134,7 +134,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def stays(condition: Callable[[], bool]) -> bool:
-    """Whether a condition holds for as long as a wrong scheduler would need several times over."""
+    """Return True if a condition holds for several times the time that a wrong scheduler would need."""
     limit = time.monotonic() + 0.05
     while time.monotonic() < limit:
         if not condition():

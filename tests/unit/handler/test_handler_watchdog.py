@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from handler_calls import MINILM, HeldForward, InProcess, properties, served
-from test_handler_engine import FakeForward, busy, outputs, sequences
+from test_handler_engine import SETTINGS, FakeForward, busy, outputs, sequences
 
 import cohost.handler
 from cohost.handler.cohost_batches import Counters
@@ -59,18 +59,9 @@ def watched(
     **given: Any,
 ) -> None:
     """Lets a scenario use an engine that is watched; the process's end is noted instead."""
-    settings: dict[str, Any] = {
-        "max_batch_tokens": 4096,
-        "max_batch_sequences": 64,
-        "floor_tokens": 512,
-        "pass_cost": 64,
-        "max_queued_sequences": 1000,
-        "max_queue_time_s": 600.0,
-        "pass_timeout_s": limit_s,
-    }
 
     async def main() -> None:
-        made = EngineSettings(**settings | given)
+        made = EngineSettings(**SETTINGS | {"pass_timeout_s": limit_s} | given)
         scheduler = Scheduler(Lanes(depth=forward.depth))
         engine = Engine(forward, made, Counters(), lambda: None, scheduler)  # type: ignore[arg-type] # a stand-in
         watchdog = Watchdog(scheduler, asyncio.get_running_loop(), exits.append, limit_s, engine.expire)

@@ -47,7 +47,7 @@ def test_row_has_each_action_of_the_schema(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", RESOURCE_TYPES)
 def test_row_has_no_action_without_a_source(kind: str) -> None:
-    """What the schema does not list has its source here."""
+    """Each action that no schema lists has its source in this test."""
     assert granted(kind) - listed(kind) == set(BESIDE_THE_SCHEMA.get(kind, {}))
 
 
