@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from shared_fleets import Fleet
 
+FLEETS = [SHARED, PROXIED, PAST, STOCK]
 _WARM_CLIENTS, _WARM_S = 16, 1.0
 _LOOK_S = 0.1
 _MIB = 1024 * 1024
@@ -234,6 +235,14 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def fleet_names(text: str) -> list[str]:
+    """Return the fleets of a list like shared,stock; argparse reports the error of another name."""
+    named = text.split(",")
+    if unknown := [name for name in named if name not in FLEETS]:
+        raise argparse.ArgumentTypeError(f"got {', '.join(unknown)}; allowed: {', '.join(FLEETS)}")
+    return named
+
+
 def command_line() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -243,7 +252,7 @@ def command_line() -> argparse.ArgumentParser:
     add("--models", type=numbers, default=[1, 6, 12], help="numbers of models (default 1,6,12)")
     add("--clients", type=numbers, default=[1, 16, 64], help="numbers of clients (default 1,16,64)")
     add("--seconds", type=float, default=6.0, help="length of a turn (default 6)")
-    add("--fleets", type=lambda text: text.split(","), default=[SHARED, PROXIED, PAST, STOCK], help="a part of them")
+    add("--fleets", type=fleet_names, default=FLEETS, help=f"a part of {','.join(FLEETS)!r}")
     add("--most-proxied", type=int, default=6, help=f"most models of the fleet {PROXIED!r} (default 6)")
     add("--limit-mib", type=int, default=LIMIT_MIB, help=f"memory limit of one more run (default {LIMIT_MIB}; 0: none)")
     add("--device", choices=["cpu", "cuda"], default="cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,7 @@ from cohost.deploy.rights.policies import Document, cloudformation_policies
 from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
 from cohost.errors import InvalidValueError, StackError
 
+_ACCOUNT = re.compile(r"[0-9]{12}")
 _CALLER = "For whoever runs cohost, a person or a pipeline"
 _CLOUDFORMATION = "For `cdk bootstrap --cloudformation-execution-policies`, as a managed policy"
 
@@ -46,6 +48,7 @@ def rights(
     Example: cohost rights --command deploy --command status --command expire
     """
     wanted = _commands(command)
+    _check_account(account)
     loaded = load_with_warnings(catalog).catalog
     session = boto3.Session()
     region = session.region_name or DEFAULT_REGION
@@ -56,7 +59,7 @@ def rights(
             stack,
             partition=session.get_partition_for_region(region),
             region=region,
-            account=account or _account(session),
+            account=_account(session) if account is None else account,
         )
     found = {
         "caller": caller_of(loaded, stacks).policies(wanted),
@@ -75,12 +78,37 @@ def rights(
 
 
 def _write(folder: Path, found: dict[str, list[Document]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, documents in found.items():
-        for number, document in enumerate(documents, 1):
-            path = folder / f"{name}-{number}.json"
-            path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-            console.err.print(Text(f"written: {path}"), soft_wrap=True)
+    """Write each policy to a file of its own, and create a missing folder.
+
+    Raises:
+        InvalidValueError: the folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, documents in found.items():
+            for number, document in enumerate(documents, 1):
+                path = folder / f"{name}-{number}.json"
+                path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+                console.err.print(Text(f"written: {path}"), soft_wrap=True)
+    except OSError as error:
+        raise InvalidValueError(
+            "policies-not-writable",
+            "--out",
+            f"{folder} cannot be written to ({error.strerror})",
+            allowed="a folder that you may write to",
+            fix="name another folder",
+        ) from error
+
+
+def _check_account(account: str | None) -> None:
+    if account is not None and not _ACCOUNT.fullmatch(account):
+        raise InvalidValueError(
+            "account-malformed",
+            "--account",
+            f"got {account!r}",
+            allowed="an account's number of 12 digits",
+            fix="write the number, or leave --account out for the account of your credentials",
+        )
 
 
 def _commands(names: list[str] | None) -> list[str]:

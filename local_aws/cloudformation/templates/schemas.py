@@ -92,9 +92,7 @@ def document_of(type_name: str) -> dict[str, Any]:
     Raises:
         KeyError: cfn-lint has no schema of the type.
     """
-    text = (data_folder() / "resources" / f"{_index()[type_name]}.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+    return _read("resources", _index()[type_name])
 
 
 def knows(type_name: str) -> bool:
@@ -117,9 +115,12 @@ def value_at(properties: Any, path: PropertyPath) -> Any:
 
 @functools.cache
 def _index() -> dict[str, str]:
-    text = (data_folder() / "providers" / f"{SCHEMA_REGION}.json").read_text(encoding="utf-8")
-    index: dict[str, str] = json.loads(text)
-    return index
+    return _read("providers", SCHEMA_REGION)
+
+
+def _read(kind: str, name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((data_folder() / kind / f"{name}.json").read_text(encoding="utf-8"))
+    return document
 
 
 @functools.cache

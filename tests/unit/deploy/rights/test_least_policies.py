@@ -175,6 +175,21 @@ def test_command_prints_and_writes_both_policies(monkeypatch: pytest.MonkeyPatch
 def test_unknown_command_or_stack_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what is allowed."""
     with refused("command-unknown", "--command"):
-        raise run(monkeypatch, "--account", "1", "--command", "plan").exception
+        raise run(monkeypatch, "--account", "111122223333", "--command", "plan").exception
     with refused("stack-not-in-catalog", "--stack"):
-        raise run(monkeypatch, "--account", "1", "--stack", "Other").exception
+        raise run(monkeypatch, "--account", "111122223333", "--stack", "Other").exception
+
+
+@pytest.mark.parametrize("account", ["abc", "12345678901", "1234567890123", "12345678901x", ""])
+def test_an_account_has_twelve_digits(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
+    """An account's number of another form would print policies that match no resource."""
+    with refused("account-malformed", "--account"):
+        raise run(monkeypatch, "--account", account).exception
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names the option and the folder, instead of a traceback."""
+    (tmp_path / "file").touch()
+    arguments = ("--account", "111122223333", "--command", "status", "--out", str(tmp_path / "file" / "below"))
+    with refused("policies-not-writable", "--out"):
+        raise run(monkeypatch, *arguments).exception
