@@ -65,6 +65,7 @@ PAUSES_S: Final = (0.2, 1.0, 5.0, 10.0, 20.0, 40.0)
 _MOST_WAITING: Final = 4096
 _MOST_DEATHS_IN_A_LOAD: Final = 3
 _MOST_HARD_FAILURES: Final = 3
+_FAULT_CODE: Final = 1
 _MOST_ATTEMPTS: Final = 100
 _PAUSE_AFTER_END_S: Final = 0.05
 _MOST_DEATHS_OF_A_REQUEST: Final = 2
@@ -143,6 +144,13 @@ class Link:
     def begin(self) -> None:
         """Begin to pass requests on; called in the event loop."""
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
+        self._keeping.add_done_callback(self._end_after_fault)
+
+    def _end_after_fault(self, keeping: asyncio.Task[None]) -> None:
+        """End this process if its connection failed unexpectedly, since nobody would answer its calls any more."""
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            logger.critical("the connection to the engine process failed", exc_info=error)
+            self._end_process(_FAULT_CODE)
 
     def close(self) -> None:
         """Close the connection, which unloads the model from the engine process."""

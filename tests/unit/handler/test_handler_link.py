@@ -422,3 +422,22 @@ def test_the_engine_process_ends_with_the_server() -> None:
     with server() as owner:
         linked(scenario, properties(MINILM, shared="true", warm_up="false"), server=owner.pid)
     assert files() == []
+
+
+def test_a_connection_that_fails_unexpectedly_ends_the_proxy_process(tmp_path: Path) -> None:
+    """Nobody would answer calls any more, and the server restarts a process only after its end."""
+    ends: list[int] = []
+    link = Link(tmp_path, os.getpid(), ends.append)
+
+    async def fail() -> None:
+        raise KeyError("id")
+
+    async def main() -> None:
+        link._keep = fail  # type: ignore[method-assign] # a fault
+        link.begin()
+        async with asyncio.timeout(10):
+            while not ends:  # noqa: ASYNC110 - the end is an entry of a list
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert ends == [1]
