@@ -1,1 +1,1 @@
-"""The Python handler of ONNX archives. An archive has the handler's files and those shared with `cohost.handler`."""
+"""The Python handler of ONNX archives. An archive has these files and those shared with `cohost.handler`."""
