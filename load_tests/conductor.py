@@ -134,8 +134,7 @@ class Conductor:
         self._cue(step, kind)
 
     def _until_stopped(self, step: Step, index: int) -> NoReturn:
-        """Measure until this greenlet is stopped; begin a new phase when the number of users changes on Locust's page.
-        """
+        """Measure until this greenlet is stopped; begin a new phase if the number of users on Locust's page changes."""
         while True:
             self._begin(step, index, "measured", None)
             while self._runner.target_user_count == step.concurrency:

@@ -94,8 +94,7 @@ def default_users(rate: float | None) -> int:
 
 
 def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
-    """Return a run's steps in order: the batch sweep with `users` callers, then the concurrency sweep at --batch-size.
-    """
+    """Return a run's steps: first the batch sweep with `users` callers, then the concurrency sweep at --batch-size."""
     pairs = [(batch, users) for batch in options.sweep_batch or ()]
     pairs += [(options.batch_size, callers) for callers in options.sweep_concurrency or ()]
     seconds = options.measure or (SWEEP_SECONDS if pairs else None)

@@ -36,8 +36,7 @@ _PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")
 
 
 def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
-    """Return the folder for a run's result; `taken` is True if an earlier run of this process has written into --out.
-    """
+    """Return the folder for a run's result; `taken` is True if an earlier run of this process has used --out."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.out is None:
         return DEFAULT_OUT / stamp

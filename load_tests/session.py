@@ -28,7 +28,7 @@ PAUSE_S = 0.1
 
 
 class CallFailed(Exception):  # noqa: N818 - Locust prints the class's name in its table of failures
-    """A call failed. The text is the kind of failure with its status, by which Locust counts failures."""
+    """A call failed; the error's text (kind of failure, HTTP status) is the name under which Locust counts it."""
 
 
 class Session:
@@ -122,7 +122,7 @@ class Session:
         return exchange, verdict
 
     def miss(self, phase: int, moments: Sequence[float]) -> None:
-        """Record calls of a phase that were due and never sent, as model 0, since no model was drawn for them."""
+        """Record calls of a phase that were due and never sent, under model 0, since no model was drawn for them."""
         for planned in moments:
             self._recorder.add((planned, NEVER, NEVER, phase, 0, 1, 0, Outcome.UNSENT, self.rank))
 

@@ -65,7 +65,7 @@ class Phase:
     pending: list[float] = field(default_factory=list)
 
     def next_due(self) -> float | None:
-        """Return the next planned moment of an open load; None in a closed load, or if the phase ended before it."""
+        """Return the next planned moment; None in a closed load, or if the phase ended before that moment."""
         if self.arrivals is None:
             return None
         planned = next(self.arrivals)

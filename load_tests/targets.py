@@ -51,7 +51,7 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """The resolved target of a run. `models`, `destinations` and `revisions` have one entry per model, in one order.
+    """A run's target; `models`, `destinations` and `revisions` have one entry per model, in the same order.
 
     `credentials` None means that calls are not signed.
     """

@@ -51,8 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _ask() -> list[dict[str, Any]] | str:
-    """Return pip-audit's entry for each package, with its vulnerabilities, or the reason why pip-audit gave no answer.
-    """
+    """Return pip-audit's entry for each package, with its vulnerabilities, or the reason why there is no answer."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "audit.json"
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]

@@ -53,8 +53,7 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    """Print each duplicate that is not in EXCEPTIONS, and each exception without a duplicate; return 1 if any is found.
-    """
+    """Print each duplicate that is not in EXCEPTIONS, and each outdated exception; return 1 if any is printed."""
     found = pairs(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
     for names, (one, other) in sorted(found.items()):
         if names not in EXCEPTIONS:
@@ -123,8 +122,7 @@ def _counts(statement: ast.stmt) -> bool:
 
 
 def _shape(node: ast.AST) -> Iterator[str]:
-    """Yield the types of a node and its descendants, with attribute names and numbers, without variables and strings.
-    """
+    """Yield the types of a node and its descendants, with attribute names and numbers, not variables and strings."""
     kind = type(node).__name__
     match node:
         case ast.expr_context():

@@ -56,7 +56,7 @@ class Round:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run rounds until the time is up or a round fails, and return its exit code or 0; a given seed runs one round."""
+    """Run rounds until the time is up or one fails; return its exit code, or 0. With a given seed, run one round."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=300, help="seconds after which no further test starts (default: 300)"

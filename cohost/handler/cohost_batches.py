@@ -63,7 +63,7 @@ class FairQueue(Generic[Item]):
         return self._size
 
     def add(self, ticket: Ticket[Item], items: Iterable[Item], now: float) -> None:
-        """Append a request. Its sequences run in order of length, so that its batches have little padding.
+        """Append a request. The request's sequences run in order of length, so that batches need little padding.
 
         Raises:
             BusyError: not all sequences fit into the queue; none of the request's sequences is queued then.
@@ -82,8 +82,7 @@ class FairQueue(Generic[Item]):
 
     @property
     def since(self) -> float:
-        """Return the arrival time of the request at the front (monotonic clock, seconds); infinity for an empty queue.
-        """
+        """Return the arrival of the request at the front (monotonic clock, seconds); infinity for an empty queue."""
         return self._tickets[0].since if self._tickets else inf
 
     @property
@@ -153,8 +152,7 @@ class FairQueue(Generic[Item]):
         return candidates
 
     def _move_back(self, served: set[Ticket[Item]], most: int) -> None:
-        """Move the `served` requests that have waiting sequences to the back; all are among the first `most` requests.
-        """
+        """Move `served` requests that have waiting sequences to the back; they are among the first `most` requests."""
         first = [self._tickets.popleft() for _ in range(min(most, len(self._tickets)))]
         self._tickets.extendleft(ticket for ticket in reversed(first) if ticket not in served)
         self._tickets.extend(ticket for ticket in first if ticket in served and ticket.waiting)
@@ -173,8 +171,7 @@ class BatchLimits:
     pass_cost: int
 
     def sequences_of(self, length: int) -> int:
-        """Return the number of sequences of `length` tokens that fit into a batch; at least 1, since none can be split.
-        """
+        """Return the number of sequences of `length` tokens that a batch holds; at least 1, since none can be split."""
         return max(1, min(self.sequences, self.tokens // length))
 
 

@@ -58,7 +58,7 @@ def check_texts() -> tuple[Text, ...]:
 
 
 def check_sequences(tokenizer: Tokenizer, limit: int) -> list[Encoded]:
-    """Return the check texts as sequences, and one more that repeats them up to the model's limit in tokens."""
+    """Return the fixed check texts as sequences, and a text that repeats them up to the model's limit in tokens."""
     whole = " ".join(text.first for text in _TEXTS)
     # Each word gives at least one token, so this many words reach the limit.
     full = Text(" ".join([whole] * (limit // len(whole.split()) + 1)))
@@ -155,8 +155,7 @@ def has_tf32(device: torch.device) -> bool:
 
 
 def has_native_bf16(cpu_info: str) -> bool:
-    """Return True if `cpu_info`, the text of /proc/cpuinfo, lists bf16 instructions; emulated bf16 is slower than fp32.
-    """
+    """Return True if `cpu_info` (/proc/cpuinfo) lists bf16 instructions; emulated bf16 would be slower than fp32."""
     return any(
         _BF16_FLAGS & set(line.partition(":")[2].split())
         for line in cpu_info.splitlines()
@@ -178,8 +177,7 @@ class DeviceMemory:
         self._idle_since = time.monotonic()
 
     def settle(self) -> None:
-        """Limit the process's GPU memory to 1.1 times the planned peak or the memory used up to now, whichever is more.
-        """
+        """Limit the process's GPU memory to 1.1 times the planned peak, or times the use up to now if that is more."""
         if self._device.type != "cuda":
             return
         self._warm = torch.cuda.memory_reserved(self._device)

@@ -104,7 +104,7 @@ class _Pass:
 
     @property
     def marks(self) -> list[str]:
-        """Return the marks of the requests in this pass."""
+        """Return the marks (names in the journal) of the requests in this pass."""
         return list({ticket.mark: None for ticket, _ in self.members if isinstance(ticket, _Request) and ticket.mark})
 
 
@@ -309,8 +309,7 @@ class Engine:
             return_free_memory()
 
     def _fail(self, one: _Pass, error: Exception) -> None:
-        """Queue both halves of a failed pass; halves that fail are halved again, down to the one sequence that fails.
-        """
+        """Queue both halves of a failed pass; a half that fails is halved again, down to the sequence that fails."""
         if is_out_of_memory(error):
             logger.warning("memory ran out for %d sequences of %d tokens", *one.size)
             with self._changed:
@@ -391,8 +390,7 @@ class Engine:
         counters.forward_s += seconds
 
     def _deliver(self, one: _Pass, results: Sequence[Floats | HandlerError], seconds: float) -> None:
-        """Hand a pass's results to their requests, and finish the requests that are complete; called in the event loop.
-        """
+        """Hand a pass's results to their requests, and finish requests that are complete; runs in the event loop."""
         for ticket in dict.fromkeys(ticket for ticket, _ in one.members):
             assert isinstance(ticket, _Request)  # noqa: S101 - what `run` queues
             ticket.outcome.batches.append(one.size)

@@ -99,8 +99,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def refusal_of(output: type[Answer], error: HandlerError) -> Answer:
-    """Return an error as an `Output` that DJL Serving 0.36.0 turns into HTTP status and reason, in asynchronous mode.
-    """
+    """Return an error as an `Output` that DJL Serving 0.36.0 turns into HTTP status and reason (asynchronous mode)."""
     answer = output()
     answer.add_property("Content-Type", "application/json")
     parts = {"data": "", "last": True, "code": error.status, "error": one_line(str(error))}

@@ -104,8 +104,7 @@ def shortened(sample: TokenSequence, length: int) -> TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A launched pass; `places` has each output's (start, shape) in the array that `copied` returns, one per sequence.
-    """
+    """A launched pass; `places` has each sequence's output as (start, shape) in the array that `copied` returns."""
 
     copied: Callable[[], Floats]
     places: list[tuple[int, tuple[int, ...]]]

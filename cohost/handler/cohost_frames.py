@@ -1,5 +1,6 @@
-"""The messages between a model's proxy process and its engine process, over a Unix socket that one user can open. A
-message is the length of its head and the length of its body, four bytes each, then the head (a JSON object), then the
+"""The messages between a model's proxy process and its engine process, over a Unix socket that one user can open.
+
+A message is the length of its head and the length of its body, four bytes each, then the head (a JSON object), then the
 body (bytes). From the proxy:
 
     load      {properties, rank}              first, once: load a model; `rank` is one of `Rank`
@@ -61,8 +62,8 @@ class Rank(enum.IntEnum):
 class Level(enum.IntEnum):
     """The order in which an engine process runs requests: a request waits for all requests of an earlier level.
 
-    ALONE is for requests that were running when an engine process ended, and for halves of a failed pass. No other
-    request runs at the same time.
+    ALONE is for requests that were running when an engine process ended, and for halves of a failed pass. While a
+    request of level ALONE runs, no other request runs.
     """
 
     ALONE = 0
@@ -192,8 +193,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def packed_sequences(sequences: Sequence[TokenSequence]) -> tuple[list[list[Any]], list[bytes]]:
-    """Return (head, body) parts for message `run`: [tokens, length, want, has segments] per sequence; ids and segments.
-    """
+    """Return head and body for `run`: a [tokens, length, want, has segments] per sequence, and the ids and segments."""
     heads, body = [], []
     for one in sequences:
         segments = one.encoded.segments

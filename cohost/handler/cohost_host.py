@@ -91,7 +91,7 @@ class Settings:
 
 
 class Journal:
-    """A file that lists the marks of the running requests; the file remains if the process is killed."""
+    """A file that lists the marks (names) of the running requests; the file remains if the process is killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class Journal:
         self.write([])
 
     def write(self, marks: Sequence[str]) -> None:
-        """Write the marks in one system call, so that the file is complete even if the process is killed."""
+        """Write the requests' marks in one system call, so that the file is complete even if the process is killed."""
         text = json.dumps(marks).encode()
         os.pwrite(self._file, b"%0*d" % (_JOURNAL_LENGTH, len(text)) + text, 0)
 
@@ -262,8 +262,7 @@ class Host:
         self.end(0)
 
     def end(self, code: int) -> None:
-        """Close the connections, then end this process: a thread that waits in a GPU driver can delay the end for long.
-        """
+        """Close the connections, then end this process: a thread in a GPU driver can delay the end for long."""
         if code:
             logger.critical("the engine process ends with code %d", code)
         for client in list(self._clients):

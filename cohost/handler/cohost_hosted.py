@@ -80,7 +80,7 @@ class Home:
 
     @property
     def watched(self) -> list[Watched]:
-        """Return the passes and measurements that the device works on now."""
+        """Return the passes and measurements that the device is running now."""
         return [] if self.scheduler is None else self.scheduler.watched
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> Watchdog:
@@ -108,8 +108,8 @@ class Home:
     def settle(self) -> None:
         """After a load, take the device memory in use as the amount that this process keeps.
 
-        With `shared`, give the memory of the warm-up's largest pass back first: before DJL Serving loads the next
-        model, it checks that as much memory is free.
+        With `shared`, first give back the memory of the warm-up's largest pass, since DJL Serving checks that this
+        amount of memory is free before it loads the next model.
         """
         if self._shared:
             free_device_memory()
@@ -161,7 +161,7 @@ class Home:
 
 
 class FindingsStore:
-    """The results of loads' trials, in files `<name>.*` of `folder`; without a folder, none are kept.
+    """The results of loads' trials, in files `<name>.*.findings` of `folder`; without a folder, none are kept.
 
     Only the engine processes of one server share these files, since the trials' results hold only for its machine,
     image and handler version.
@@ -172,14 +172,14 @@ class FindingsStore:
         self._name = name
 
     def known(self, properties: Mapping[str, Any]) -> Findings | None:
-        """Return the findings of an earlier load with the same properties; None without a load that succeeded."""
+        """Return the trials' results of an earlier load with the same properties; None if no such load succeeded."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             data = json.loads(self._file(properties).read_bytes())
             return Findings(**{**data, "ways": tuple(data["ways"])})
         return None
 
     def keep(self, properties: Mapping[str, Any], findings: Findings) -> None:
-        """Write the findings of a load to a file; if that fails, the next load repeats all trials."""
+        """Write the results of a load's trials to a file; if that fails, the next load repeats all trials."""
         with contextlib.suppress(OSError):
             file = self._file(properties)
             temporary = file.with_suffix(f".{os.getpid()}")

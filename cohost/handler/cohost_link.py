@@ -82,8 +82,7 @@ class EngineEndedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A message that waits for an answer; `deaths` counts the engine processes that ended while they ran its request.
-    """
+    """A message that waits for an answer; `deaths` counts the engine processes that ended while they ran the call."""
 
     head: dict[str, Any]
     body: Sequence[bytes]
@@ -93,8 +92,7 @@ class _Call:
     deaths: int = 0
 
     def packed(self) -> bytes:
-        """Return the message with its age until now; a request that may have ended an engine process gets level ALONE.
-        """
+        """Return the message with its present age; a request that may have ended an engine process gets level ALONE."""
         head = {**self.head, "age_s": time.monotonic() - self.arrived}
         if self.deaths and "level" in head:
             head["level"] = Level.ALONE
@@ -273,8 +271,7 @@ class Link:
             call.answer.set_result((head, body))
 
     def _blame(self, client: int, marks: Sequence[str] | None) -> None:
-        """Add 1 to `deaths` of the calls that an ended engine process was running; of all calls, if it left no journal.
-        """
+        """Add 1 to `deaths` of the calls that an ended engine process ran; without its journal, of all calls."""
         for number, call in self._calls.items():
             if marks is None or f"{client}:{number}" in marks:
                 call.deaths += 1

@@ -247,8 +247,7 @@ def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
 
 
 def _positions(model: Any) -> int | None:  # transformers has no types
-    """Return the number of positions: the lower of the configuration's and the model's table's; None if neither exists.
-    """
+    """Return the number of positions by configuration or by the model's table, the lower one; None if both lack it."""
     stated = getattr(model.config, "max_position_embeddings", None)
     known = [stated if isinstance(stated, int) and stated > 0 else None, _rows_of(model, "position_embeddings")]
     return min((number for number in known if number is not None), default=None)

@@ -79,9 +79,9 @@ def is_out_of_memory(error: BaseException, answers: Callable[[], bool] = device_
 def is_lost_device(error: BaseException, answers: Callable[[], bool] = device_answers) -> bool:
     """Return True if the GPU's state in this process is lost, so that every later call would fail as well.
 
-    `answers` returns True if the GPU still answers. It is called for errors of unknown text, because CUDA may report an
-    error in a later, unrelated call. Only the text of a RuntimeError, the type that torch and Triton raise, is
-    examined; errors of other types may quote a caller's text.
+    `answers` returns True if the GPU still answers. `answers` is called for errors of unknown text, because CUDA may
+    report an error in a later, unrelated call. Only the text of a RuntimeError, the type that torch and Triton raise,
+    is examined; errors of other types may quote a caller's text.
     """
     if isinstance(error, NoDeviceError):
         return True

@@ -65,11 +65,11 @@ class Options:
     `catalog_name` is the model's name in the catalog, under which its counters are logged; None if the archive was not
     made from a catalog. `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the
     number of workers that share the CPU. `planned_mib` is the peak of this worker's GPU memory that the catalog or the
-    memory plan states, in MiB. It is None if neither states one, or if the model shares its engine process with other
-    models. With `shared`, one engine process runs several models of a device; then `share` is the weight by which the
-    model gets the device's time, and `engines_per_device` is the number of engine processes that all shared models of a
-    device are spread over. In these settings, a sequence is a text, a pair of texts, or a text with one label's
-    hypothesis; numbers of tokens include padding.
+    memory plan states, in MiB. `planned_mib` is None if neither states one, or if the model shares its engine process
+    with other models. With `shared`, one engine process runs several models of a device; then `share` is the weight by
+    which the model gets the device's time, and `engines_per_device` is the number of engine processes that all shared
+    models of a device are spread over. In these settings, a sequence is a text, a pair of texts, or a text with one
+    label's hypothesis; numbers of tokens include padding.
     """
 
     model: str
@@ -177,9 +177,9 @@ def read_options(properties: Mapping[str, Any]) -> Options:
 def _planned_mib(reader: _Reader) -> int | None:
     """Return one worker's share of the GPU memory that serving.properties states for all workers, in MiB.
 
-    The share is the memory of the loaded model plus the memory of its running passes. It is None if the file does not
-    state both, or if several models share an engine process, since then no single file states the memory of that
-    process.
+    The share is the memory of the loaded model plus the memory of its running passes. The result is None if the file
+    does not state both, or if several models share an engine process, since then no single file states the memory of
+    that process.
     """
     loaded = reader.number("gpu.required_memory_mb")
     working = reader.number("gpu.reserved_memory_mb") or reader.number("reserved_memory_mb")

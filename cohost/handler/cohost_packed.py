@@ -46,7 +46,7 @@ _HALF = {torch.float16, torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Concatenated sequences; `numbers` has 2 or 3 rows: token ids, positions, and segments if the model reads them.
+    """Concatenated sequences; `numbers` are their token ids, their positions and, if the model reads any, segments.
 
     `bounds` are the start indices of the sequences in the row, followed by the row's end.
     """
@@ -71,7 +71,7 @@ _BOUNDS: ContextVar[Bounds] = ContextVar("bounds")
 
 
 class PackedModel:
-    """A transformers model that runs rows; `padding_token` is the token id that padded passes use for padding."""
+    """A transformers model that runs packed rows; `padding_token` is the token id of padding in padded passes."""
 
     def __init__(self, model: Any, *, stream: HostStream, padding_token: int, position_offset: int) -> None:
         self._model = model
@@ -159,7 +159,7 @@ class PackedByAttention(PackedModel):
 
 
 def pack(encoded: Sequence[Encoded], padding_token: int, position_offset: int) -> Row:
-    """Return sequences as a row.
+    """Return sequences as one packed row.
 
     With an offset, positions are counted in RoBERTa's way: padding tokens inside a text are skipped.
     """

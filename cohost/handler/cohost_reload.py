@@ -263,8 +263,7 @@ class Reloader(Generic[Prepared]):
             )
 
     def _load(self, properties: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
-        """Try to load the model until it is loaded, or until the GPU is lost, so that only a new process can load it.
-        """
+        """Try to load the model until it is loaded, or until the GPU is lost and only a new process can load it."""
         service: Service[Prepared] | None = None
         early = self._first.early if self._first else None
         for pause_s in chain(self._pauses_s, repeat(self._pauses_s[-1])):

@@ -90,8 +90,7 @@ def begin(
 
 
 def withdraw(arguments: Sequence[str] | None = None) -> None:
-    """Remove this process's marker; called if the process ends before it listens, since the server does not restart it.
-    """
+    """Remove this process's marker: the server does not restart a process that ends before it listens."""
     name = _option(sys.argv if arguments is None else arguments, "--sock-name")
     if name is not None:
         with contextlib.suppress(OSError):
@@ -221,7 +220,7 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
-    """Return True unless the server certainly no longer has the worker that started this and the earlier process."""
+    """Return False if the server certainly has no worker left that started this process and the earlier one."""
     try:
         api = ManagementApi(management_address(own.server))
         return any(
@@ -401,7 +400,7 @@ def _connect(address: str) -> socket.socket:
 
 
 def may_be(url: str, folder: str) -> bool:
-    """Return True unless a listed model is certainly another model than that of this folder.
+    """Return False if a listed model is certainly not the model of this folder.
 
     The listed model is certainly another one only if its URL names another folder that exists. An archive's URL does
     not show the folder that the archive was unpacked to. The forms of URLs that were recorded are /path, file:/path/

@@ -45,11 +45,11 @@ class Passed(Protocol):
 
     @property
     def marks(self) -> list[str]:
-        """Return the marks of the requests in this pass."""
+        """Return the marks (names in the journal) of the requests in this pass."""
 
 
 class Model(Protocol):
-    """The part of `Engine` that the scheduler uses; it holds its lock in all these calls except `launch` and `read`."""
+    """The part of `Engine` that the scheduler calls; the scheduler holds its lock, except in `launch` and `read`."""
 
     share: float
 
@@ -57,8 +57,7 @@ class Model(Protocol):
         """Return the most urgent level (see `Level`) at which the model has work; None if the model has no work."""
 
     def waiting_since(self, level: Level) -> float:
-        """Return the earliest time since which a request of a level waits for its next pass (monotonic clock, seconds).
-        """
+        """Return the earliest `turn` (see `Ticket`) of a level's requests; 0 for halves of a failed pass."""
 
     def take(self, level: Level) -> Passed | None:
         """Remove and return the next pass of a level; None if all its requests have expired."""
@@ -90,8 +89,8 @@ class Lanes:
     """The threads of a device: `count` threads launch passes, and `depth` passes may run at the same time.
 
     A model may use the device for `lead_s` seconds more than its share before other models go first. Each thread calls
-    `prepare` at its start. Before each pass, it calls `use_threads` with the number of CPU threads for the pass, at
-    most `threads`.
+    `prepare` at its start. Before each pass, the thread calls `use_threads` with the number of CPU threads for the
+    pass, at most `threads`.
     """
 
     count: int = 1
@@ -115,7 +114,7 @@ class Scheduler:
     """The threads that run the passes of all models of a process.
 
     `changed` is a condition variable: its lock protects all models' queues, and it is notified when a queue changes.
-    `journal` is called with the marks of the requests in the running passes, whenever these change.
+    `journal` is called with the marks (names) of the requests in the running passes, whenever these requests change.
     """
 
     def __init__(self, lanes: Lanes, journal: Callable[[Sequence[str]], None] = lambda _: None) -> None:
@@ -247,8 +246,7 @@ class Scheduler:
         return max(1, self._lanes.threads // self._lanes.count) if others else self._lanes.threads
 
     def _take(self, now: float) -> _Running | None:
-        """Return the pass to launch next, with its model, level and predicted time; None if none can be launched now.
-        """
+        """Return the pass to launch next, with its model, level and predicted time; None if no pass can start now."""
         if self._reserved or (self._reservations and not self._owes_a_pass()):
             return None
         while (level := self._level(now)) is not None and len(self._running) < self._lanes.depth:

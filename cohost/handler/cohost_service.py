@@ -1,6 +1,6 @@
 """The service of one worker, in the proxy process: read a call, tokenise, run the sequences, write the answer.
 
-The model itself is in an engine process. If that process crashes or its pass hangs, it is replaced, and DJL Serving
+The model itself is in an engine process. If the engine process crashes or hangs, a new one replaces it, and DJL Serving
 does not notice. A proxy process imports neither torch nor transformers, so it starts at once and takes about 40 MB.
 
 Answers have the form that DJL Serving 0.36.0 requires of an asynchronous handler: `Output.binary_encode` of "data" and

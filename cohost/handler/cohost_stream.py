@@ -125,8 +125,7 @@ class CudaStream(HostStream):
         return read
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Record the kernels that a function launches; return a function that runs them again, and its output.
-        """
+        """Record the kernels that a function launches; return a function that runs them again, and its output."""
         with self.alone():
             return self._record(run)
 

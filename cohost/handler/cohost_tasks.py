@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 class Want(enum.Enum):
-    """The requested part of a sequence's output: logits, all tokens' vectors, their mean, or the first token's vector.
-    """
+    """The requested part of a sequence's output: logits, all tokens' vectors, their mean, or the first vector."""
 
     LOGITS = "logits"
     TOKENS = "tokens"

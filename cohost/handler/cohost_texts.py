@@ -55,7 +55,7 @@ class Text:
 
 
 def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:
-    """Return inputs, which are a text, a pair or a list of these, as a list; `pairs` is true if the task accepts pairs.
+    """Return inputs (a text, a pair, or a list of them) as a list; `pairs` is true if the task accepts pairs.
 
     Raises:
         BadInputError: the inputs are of another type, or an empty list.

@@ -45,8 +45,8 @@ class Tables:
     """The sizes of a model's embedding tables: rows for token ids and for segments, None for a table that it lacks.
 
     `limit` is the largest number of tokens in a sequence. An index beyond the end of a table makes only one pass fail
-    on a CPU. On a GPU, it makes every later call of the process fail, so sequences are checked before they reach a
-    device.
+    on a CPU. On a GPU, such an index makes every later call of the process fail, so sequences are checked before they
+    reach a device.
     """
 
     rows: int | None
@@ -205,8 +205,7 @@ class Tokenizer:
         return encoded
 
     def _truncate(self, one: Encoded, texts: list[int | None], cut: Cut, *, paired: bool) -> None:
-        """Truncate a sequence; `texts` has for each token the text that it is from, 0 or 1, or None if it is special.
-        """
+        """Truncate a sequence; `texts` states for each token the text that it is from (0 or 1), None if special."""
         room = cut.max_length - int(self._tokenizer.num_special_tokens_to_add(pair=paired))
         lengths = (texts.count(0), texts.count(1))
         # A single text is the only one to truncate, whichever text of a pair the caller chose.

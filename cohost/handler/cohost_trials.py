@@ -1,8 +1,8 @@
 """Trials while a model loads: each way that may run a forward pass faster is compared with the model's own way.
 
 A way (compiled, packed or recorded as a CUDA graph) is not used if it is not available, gives other results or is
-slower. A log line says so. The model's own way, padded batches, always works. A trial that loses the device or ends the
-process is not repeated at the next start.
+slower. A log line reports each way that is not used. The model's own way, padded batches, always works. A trial that
+loses the device or ends the process is not repeated at the next start.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ _MANY_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a forward pass, its outputs for the check texts, and its shortest time in seconds for each batch.
-    """
+    """One way to run a forward pass, its outputs for the check texts, and its shortest time (s) for each batch."""
 
     forward: Forward
     outputs: list[Floats]
@@ -206,8 +205,7 @@ class Trials:
         return self._with_recordings(model, best, dtype) if self._stream.is_gpu and name != _COMPILE else best.forward
 
     def _with_recordings(self, model: Any, usual: Way, dtype: str) -> Forward:
-        """Return the forward pass of `usual`; record small passes if recordings give the same outputs and are faster.
-        """
+        """Return the forward pass of `usual`; record small passes if that is faster and gives the same outputs."""
         sample, (large, *_) = self._samples[-1], self._batches()
         small = [[shortened(sample, min(self._limit, length))] * rows for rows, length in _SMALL]
         before = self._measured(usual.forward, small)

@@ -1,5 +1,4 @@
-"""The warm-up of a loaded model: passes that reserve memory, raise the GPU's clock, and measure a pass's cost and time.
-"""
+"""The warm-up of a loaded model: passes that reserve memory, raise the GPU's clock, and measure cost and time."""
 
 from __future__ import annotations
 
@@ -113,8 +112,7 @@ def _measured(loaded: Loaded, options: Options, tokens: int) -> Measured:
 
 
 def pass_timeout(wanted_s: float, largest_s: float) -> float:
-    """Return the time limit of a pass in seconds: `wanted_s`, or three times the largest pass's time if that is more.
-    """
+    """Return a pass's time limit in seconds: `wanted_s`, or three times the largest pass's time if that is more."""
     least_s = _TIMES_THE_LARGEST * largest_s
     if least_s <= wanted_s:
         return wanted_s
@@ -190,7 +188,6 @@ def measure_pass_cost(run: Callable[[tuple[int, int]], float], limit: int) -> in
 
 
 def pass_cost(short_s: float, short_tokens: int, large_s: float, large_tokens: int) -> int:
-    """Return a pass's fixed cost, computed from two timings: the tokens whose computation takes as long as that part.
-    """
+    """Return a pass's fixed cost, computed from two timings, as the number of tokens that take as long."""
     per_token_s = max((large_s - short_s) / (large_tokens - short_tokens), 1e-9)
     return max(0, round(short_s / per_token_s) - short_tokens)

@@ -90,8 +90,7 @@ class WeightsStore:
 
     @contextmanager
     def explaining(self, uri: str, problem: str) -> Iterator[None]:
-        """Convert boto3's errors in the `with` block to WeightsError; the error names `uri`, an object or the bucket.
-        """
+        """Convert boto3's errors in the `with` block to WeightsErrors, which name `uri`, an object or the bucket."""
         try:
             yield
         except ClientError as error:

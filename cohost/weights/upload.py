@@ -181,8 +181,7 @@ class Uploader:
     def _send_part(
         self, path: Path, key: str, upload_id: str, sums: Checksums, number: int, there: Mapping[str, Any]
     ) -> tuple[CompletedPartTypeDef, int]:
-        """Send one part of the file, unless S3's part `there` has the same content; return the part and the bytes sent.
-        """
+        """Send one part of the file, unless S3's part `there` has the same content; return the part and bytes sent."""
         with path.open("rb") as file:
             file.seek((number - 1) * sums.stored.part_bytes)
             content = file.read(sums.stored.part_bytes)

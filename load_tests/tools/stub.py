@@ -65,7 +65,7 @@ class Connection:
 
 
 class Stub:
-    """The stub's server. `connections` counts accepted connections, `calls` whole requests that were not refused."""
+    """The stub's server. `connections` counts accepted connections, `calls` complete, not refused requests."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -93,8 +93,7 @@ class Stub:
             self._answer()
 
     def _wait(self) -> None:
-        """Sleep until a request arrives or an answer is due, with select(), since epoll waits whole milliseconds only.
-        """
+        """Sleep until a request arrives or an answer is due, with select(), as epoll waits for whole milliseconds."""
         left = 0.2 if not self._due else min(0.2, self._due[0][0] - time.perf_counter())
         if left > 0:
             select.select([self._poll], [], [], left)

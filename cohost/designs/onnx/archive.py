@@ -82,8 +82,7 @@ def note_file(folder: Path, name: str) -> Path:
 
 
 def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: Serving) -> dict[str, bytes | Path]:
-    """Return an archive's members: the model's files, serving.properties and, if the model uses it, the handler's code.
-    """
+    """Return an archive's members: the model's files, serving.properties and, if `serving` is "handler", its code."""
     files: dict[str, bytes | Path] = {**model, "serving.properties": dumps(properties).encode("ascii")}
     if serving == HANDLER:
         files |= handler_files()

@@ -69,8 +69,7 @@ _HANDLER_OPTIONS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The recipe of one model's archive; `wanted` is "translator" or "handler", or None to decide by task and labels.
-    """
+    """The recipe of one model's archive; `wanted` is "translator", "handler", or None to decide by task and labels."""
 
     name: str
     entry: ModelEntry
@@ -103,8 +102,7 @@ class Recipe:
         return {key: str(value).lower() for key, value in sorted(given.items()) if value is not None}
 
     def as_data(self, serving: Serving) -> dict[str, Any]:
-        """Return all values that the archive depends on, for its note: the catalog's settings and the handler's digest.
-        """
+        """Return all values that the archive depends on, for its note: catalog settings and the handler's digest."""
         handler = content_digest(handler_files())[:DIGEST_CHARACTERS] if serving == HANDLER else None
         return {
             "model_id": self.entry.model_id,

@@ -40,8 +40,7 @@ _SAMPLES: Final = ("One short text.", "Another text that is a little longer than
 
 
 class _FirstOutput(torch.nn.Module):
-    """A wrapper that calls a model with inputs by position and returns only its first output, logits or hidden states.
-    """
+    """A wrapper that takes a model's inputs by position and returns only its first output, logits or hidden states."""
 
     def __init__(self, model: torch.nn.Module, names: Sequence[str]) -> None:
         super().__init__()

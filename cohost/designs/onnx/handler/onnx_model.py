@@ -79,8 +79,7 @@ class OnnxModel:
             yield _part(output[row], mask[row], max(len(one.ids), least), want)
 
     def _filled(self, encoded: Sequence[Encoded], least: int) -> Mapping[str, Any]:
-        """Return sequences padded to one length: an array of shape (sequences, tokens) for each input name of the file.
-        """
+        """Pad sequences to one length; return an array of shape (sequences, tokens) for each input name of the file."""
         shape = (len(encoded), max(least, *(len(one.ids) for one in encoded)))
         token, segment = self._tokenizer.padding_ids
         arrays = {
@@ -111,8 +110,7 @@ def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
 
 
 def _part(output: Floats, mask: Any, length: int, want: Want) -> Floats:  # whole numbers, one per token
-    """Return the part of one sequence's output that `want` names: mean, first token's vector, all vectors, or logits.
-    """
+    """Return the part of one sequence's output that `want` names: mean, first vector, all vectors, or logits."""
     if want is Want.MEAN:
         mean: Floats = (output * mask[:, None]).sum(0) / mask.sum()
         return mean

@@ -32,8 +32,7 @@ def tokenizer_in(folder: str, *, segments: bool) -> PlainTokenizer:
 
 
 def _padding_id(tokenizer: PlainTokenizer, config: Mapping[str, Any]) -> int | None:
-    """Return the id of the padding token, which the configuration states as a string or as an object with the string.
-    """
+    """Return the id of the padding token, which the configuration states as a string or an object with a string."""
     token = config.get("pad_token")
     text = token.get("content") if isinstance(token, dict) else token
     known = (tokenizer.token_to_id(one) for one in (text, _PAD, _ROBERTA_PAD) if isinstance(one, str))
