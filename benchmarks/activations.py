@@ -2,8 +2,8 @@
 
 The models have random weights, three architectures, and sizes from tiny to base. The batches have 1 to 32 texts of 64
 to 512 tokens, padded like real batches. On the CPU, the peak is the largest running sum of the allocations that torch's
-profiler reports; on a GPU (`--device cuda`), it is torch's own peak of allocated memory. So neither needs a quiet
-machine.
+profiler reports; on a GPU (`--device cuda`), it is torch's own peak of allocated memory. Neither measurement needs a
+quiet machine.
 
 Run it as `python benchmarks/activations.py [--device cuda] [--dtype fp16] [--quick]`. The exit code is 1 if an estimate
 is more than 25 percent above the measured peak, or more than 10 percent below.

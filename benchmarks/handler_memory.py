@@ -1,8 +1,8 @@
 """Send 20,000 mixed requests to the batching handler in this process, and print the growth of its memory (RSS).
 
-Before each reading, the C library gives freed memory that it keeps back to the system; the handler does that once per
-minute. One cache fills slowly and is not a leak: oneDNN keeps a kernel for each of the last 1,024 shapes, some 20 MiB
-in all. ONEDNN_PRIMITIVE_CACHE_CAPACITY=1 disables that cache, to show other growth alone.
+Before each reading, freed memory that the C library keeps is released to the operating system, as the handler does once
+per minute. One cache fills slowly and is not a leak: oneDNN keeps a kernel for each of the last 1,024 shapes, some 20
+MiB in all. With ONEDNN_PRIMITIVE_CACHE_CAPACITY=1, that cache holds one kernel only, so that other growth shows alone.
 
 The requests have texts of mixed lengths, single or in lists, some invalid, with and without parameters; 32 run at a
 time. The growth is the slope of a straight line through the second half of the readings, when caches are full. `python

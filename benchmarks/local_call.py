@@ -1,11 +1,11 @@
 """Measure the time that each layer of the local AWS emulator adds to a call, with a handler that does nothing.
 
-Run by `make bench-local`. With concurrency 1, the same call is made at each layer, and the medians are printed: the
-handler in this process, the container over HTTP, the front door (the emulator's HTTP server) over HTTP, and boto3. The
-difference between two layers is the time that the upper one adds. A boto3 call to a server that answers at once shows
-the client's share. With concurrency 32, the results are calls per second, and each process's processor time per call,
-which does not depend on other work on the machine. The best of several rounds counts, since disturbances can only slow
-a round down.
+`make bench-local` runs this program. With concurrency 1, the same call is made at each layer, and the medians are
+printed: the handler in this process, the container over HTTP, the front door (the emulator's HTTP server) over HTTP,
+and boto3. The difference between two layers is the time that the upper one adds. A boto3 call to a server that answers
+at once shows the client's share. With concurrency 32, the results are calls per second, and each process's processor
+time per call, which does not depend on other work on the machine. The best of several rounds counts, since disturbances
+can only slow a round down.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Served:
 
 
 def main() -> int:
-    """Measure and print all figures; return 1 if a goal is not met."""
+    """Measure and print times and rates; return 1 if a goal is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1000, help="calls per measurement (default 1000)")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds; the best one is reported (default 5)")

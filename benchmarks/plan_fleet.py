@@ -1,7 +1,7 @@
 """Check that the time to plan a fleet grows as n log n, and compare its number of endpoints with the lower bound.
 
-The program alternately packs 1,000 and 10,000 random models, each of a few percent to a third of a GPU. It prints the
-median times, the ratio of both times per n log n (promised: 1.0), and the number of endpoints divided by the lower
+The program alternately packs 1,000 and 10,000 random models, each of a few percent to a third of a GPU. The output has
+the median times, the ratio of both times per n log n (promised: 1.0), and the number of endpoints divided by the lower
 bound. Run it as `python benchmarks/plan_fleet.py`.
 """
 
@@ -20,7 +20,7 @@ CAPACITY = (20_000.0, 12_000.0, 0.9)
 
 
 def make_items(count: int, seed: int) -> list[Item]:
-    """Return random models with MiB of GPU and host memory, and a share of an endpoint's time; 1 in 10 has 2 copies."""
+    """Return random models: MiB of GPU and host memory, share of an endpoint's time; 1 in 10 has 2 replicas."""
     generator = random.Random(seed)  # noqa: S311 - not a secret
     return [
         Item(

@@ -96,8 +96,8 @@ class TokenCounter:
 def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) -> TokenCounter:
     """Return a model's token counter; its tokenizer is in `folder`, which is None if no tokenizer was found.
 
-    With `labels`, for zero-shot classification, the tokens of the longest hypothesis are added to each text's, because
-    the model's input is a text and a hypothesis.
+    With `labels`, for zero-shot classification, the tokens of the longest hypothesis are added to those of each text,
+    because the model's input is a text and a hypothesis.
     """
     if folder is None:
         beside = max((_most_tokens(HYPOTHESIS.format(label)) for label in labels), default=0)

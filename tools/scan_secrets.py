@@ -1,8 +1,8 @@
 """Search all tracked files for secrets; .secrets.baseline lists the accepted findings, which are no secrets.
 
-`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites that file, so that all present
-findings are accepted; its diff shows the hashes of the added findings. If git lists no files, a line says that secrets
-could not be checked; with `--complete`, the option of `make audit`, the program fails then.
+`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites .secrets.baseline, so that all
+present findings are accepted; the file's diff shows the hashes of the added findings. If git lists no files, a line
+says that secrets could not be checked; with `--complete`, the option of `make audit`, the program fails then.
 """
 
 from __future__ import annotations

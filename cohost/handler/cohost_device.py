@@ -195,7 +195,7 @@ class DeviceMemory:
         logger.info("the GPU's memory is limited to %d MiB for this process", min(limit, total) // _MIB)
 
     def tick(self, passes: int) -> None:
-        """If no pass began for 10 s, give torch's cache back if more is in use than after warm-up; called regularly.
+        """If no pass began for 10 s and torch holds more memory than after warm-up, free its cache; called regularly.
 
         Args:
             passes: the number of passes so far.

@@ -222,7 +222,7 @@ class Forward:
         return sequence.length if self._compiled is None else self._compiled.length_of(sequence.length)
 
     def free_memory(self) -> None:
-        """Give memory that torch caches for later passes back to the device, so that a smaller pass can use it."""
+        """Release the memory that torch caches for later passes, so that a smaller pass can use it."""
         self._stream.free_memory()
 
     def _padded_length(self, sequences: Sequence[TokenSequence]) -> int:

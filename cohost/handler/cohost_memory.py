@@ -1,4 +1,4 @@
-"""Classify device errors (out of memory, device lost, an error of the model), and give freed memory back."""
+"""Classify device errors (out of memory, device lost, an error of the model), and release freed memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def is_lost_device(error: BaseException, answers: Callable[[], bool] = device_an
 
 
 def free_device_memory() -> None:
-    """Give the GPU memory that torch caches for later passes back to the device; on a lost device, log the failure."""
+    """Release the GPU memory that torch caches for later passes; on a lost device, log the failure."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
@@ -111,7 +111,7 @@ def _has(error: BaseException, texts: tuple[str, ...]) -> bool:
 
 
 def return_free_memory() -> None:
-    """Give freed memory that glibc keeps back to the operating system; with another C library, do nothing.
+    """Release freed memory that glibc keeps to the operating system; with another C library, do nothing.
 
     Batches of changing sizes leave gaps between blocks in use. A process that keeps the gaps grows for days, and takes
     memory that other models on the instance could use.

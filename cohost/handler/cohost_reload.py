@@ -171,7 +171,7 @@ class EarlyLoad(Generic[Prepared]):
 
 @dataclass(frozen=True, slots=True)
 class FirstStart(Generic[Prepared]):
-    """A first start: its early load, if any, and if a later failure is reported to callers instead of the server."""
+    """A first start: `early` is its early load, if any; with `tells_callers`, only callers are told a later failure."""
 
     early: EarlyLoad[Prepared] | None
     tells_callers: bool

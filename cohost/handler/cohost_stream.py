@@ -80,7 +80,7 @@ class HostStream:
         raise NotImplementedError
 
     def free_memory(self) -> None:
-        """Give memory that torch caches for later passes back to the device, so that a smaller pass can use it."""
+        """Release the memory that torch caches for later passes, so that a smaller pass can use it."""
 
 
 class CudaStream(HostStream):
@@ -146,7 +146,7 @@ class CudaStream(HostStream):
         return graph.replay, output
 
     def free_memory(self) -> None:
-        """Give torch's cached memory back to the GPU, unless the GPU is lost."""
+        """Release torch's cached GPU memory, unless the GPU is lost."""
         free_device_memory()
 
 

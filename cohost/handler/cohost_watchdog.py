@@ -1,9 +1,9 @@
 """The watchdog: ends an engine process that can no longer serve (hanging pass, blocked event loop, lost GPU).
 
 Without the watchdog, a process in such a state would stay unnoticed: DJL Serving 0.36.0 has no time limit for a call of
-an asynchronous model. It closes the caller's connection after 120 s without an answer, but still counts the model as
-healthy (recorded: `djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and start
-another one.
+an asynchronous model. DJL Serving closes the caller's connection after 120 s without an answer, but still counts the
+model as healthy (recorded: `djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and
+start another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Upload one file as one object, in parts with checksums that S3 verifies; resume an interrupted upload.
 
-boto3's own transfer cannot resume: it aborts an upload that fails, and sends the whole file again. (In a test with 20
-parts, 5 of them missing, s3transfer 0.19.3 sent 20 parts, and this module sent 5.) A model of 2.3 GB takes half an hour
+boto3's own transfer cannot resume: it aborts an upload that fails, and sends the whole file again. If 5 of 20 parts are
+missing, s3transfer 0.19.3 sends 20 parts, and this module sends 5. The upload of a model of 2.3 GB takes half an hour
 at 10 Mbit/s.
 
 The checksums of the file and of its parts are compared with those that S3 stores.

@@ -23,7 +23,8 @@ EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Machine:
-    """A running emulator. `folder` is deleted when the emulator ends; `environment` points child processes to it."""
+    """A running emulator; `folder` is deleted when it ends, and `environment` points child processes to the emulator.
+    """
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder

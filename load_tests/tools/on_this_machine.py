@@ -1,7 +1,7 @@
 """`make load`: run the short standard load test against the local AWS emulator.
 
 The program starts the emulator on a free port, deploys the offline models with the real cdk command, and runs `cohost
-bench --short`. At the end, it always stops the emulator.
+bench --short`. At the end, the program always stops the emulator.
 """
 
 from __future__ import annotations

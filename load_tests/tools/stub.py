@@ -1,8 +1,9 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.tools.stub`.
 
-The stub is one process with one thread and epoll. It does as little work per call as possible, since the load test
-itself is measured, not the stub. The stub answers only programs on this machine (cohost/callers.py). On SageMaker's
-paths, a request must have a signature, but the signature is not verified, since the stub has nothing to read or change.
+The stub is one process with one thread and epoll. The stub does as little work per call as possible, since the load
+test itself is measured, not the stub. The stub answers only programs on this machine (cohost/callers.py). On
+SageMaker's paths, a request must have a signature, but the signature is not verified, since the stub has nothing to
+read or change.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Behaviour:
 
     Attributes:
         delay_s: the seconds from a whole request to its answer.
-        fail_every: the n by which each n-th call gets `fail_status`; 0: no call fails.
+        fail_every: the n for which every n-th call gets `fail_status`; 0: no call fails.
         fail_status: the HTTP status of a failed call.
         freeze_after_s: the seconds from the first call to a pause without answers; negative: no pause.
         freeze_s: the length of the pause in seconds.

@@ -256,7 +256,7 @@ def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
 
 
 def _config_text(model: TorchModel) -> str:
-    """Return the text of config.json; labels have their number, as text, as key, which DJL's translator looks up."""
+    """Return the text of config.json; DJL's translator looks labels up by their numbers as strings, such as "0"."""
     config = model.config.to_dict()
     if model.labels:
         config["id2label"] = {str(index): label for index, label in enumerate(model.labels)}

@@ -143,7 +143,7 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, Setting]:
-    """Return those settings of `batched` or `shared` that apply to the ONNX handler: none of batches or a GPU."""
+    """Return the settings of `batched` or `shared` that the ONNX handler reads, too: none about batches or a GPU."""
     own = entry.engine_settings
     given = {} if own is None else own.model_dump(include=_HANDLER_OPTIONS)
     # The handler is asynchronous, and DJL Serving leaks the process of an asynchronous worker that it ends, so the

@@ -97,7 +97,7 @@ class OnnxModel:
 
 
 def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
-    """Yield batches (indices of sequences of similar length) up to a limit of padded tokens, or of one sequence."""
+    """Yield batches (indices of sequences of similar length); only a single sequence may exceed the token limit."""
     batch: list[int] = []
     for index in sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids)):
         longest = max(least, len(encoded[index].ids))

@@ -1,4 +1,4 @@
-"""Read the tokenizer from the folder of an ONNX model, without transformers, which the ONNX handler does without."""
+"""Read the tokenizer from the folder of an ONNX model, without transformers, which the ONNX handler does not need."""
 
 from __future__ import annotations
 
