@@ -3,10 +3,10 @@
 `python benchmarks/drills.py` runs all drills with `handler: shared` and with `handler: batched`, in about five minutes
 on two quiet cores, and exits with 1 if one fails. Clients call up to six tiny models without a pause; meanwhile an
 engine process is killed, hangs, or loses its device. Every call must be answered with 200. The one exception is a call
-whose text kills every engine process that runs it. This call must fail with 500, after at most two engine processes
-have died of it, and all other calls must succeed. Another drill loads, calls and unloads a model many times, and must
-leave no process, file or used memory behind. In every drill the server's `/ping` is sampled, and must answer 200 each
-time.
+whose text kills every engine process that runs it. The call with that text must fail with 500, after at most two engine
+processes have died of it, and all other calls must succeed. Another drill loads, calls and unloads a model many times,
+and must leave no process, file or used memory behind. In every drill the server's `/ping` is sampled, and must answer
+200 each time.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 For p99, a measurement has a fixed number of calls, because the server does not serve waiting requests first in, first
 out. With 8 clients, 3 are served again and again, and 5 wait until the load ends (the order of equal elements in Java's
-PriorityQueue: local_aws/lmi/workers/jobs.py). These five calls are more than 1 % of all calls only if a measurement has
-fewer than 500 calls. Then the stock handler's p99 is the duration of the whole measurement. With more calls, the same
-five clients wait as long, but p99 does not show it.
+PriorityQueue: local_aws/lmi/workers/jobs.py). The five waiting calls are more than 1 % of all calls only if a
+measurement has fewer than 500 calls. Then the stock handler's p99 is the duration of the whole measurement. With more
+calls, the same five clients wait as long, but p99 does not show it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ LIST_TIMEOUT_S = 5
 
 @dataclass(frozen=True)
 class Destination:
-    """Where one model's calls go: the path below the target's URL, and the header fields."""
+    """The destination of one model's calls: the path after the target's URL, and the header fields."""
 
     path: str
     headers: Mapping[str, str]

@@ -12,8 +12,8 @@ one the model is not served. The model is certainly unloaded if no listed model 
 to have started the process before this one. A listed model whose workers are all newer was loaded again after the
 unloading.
 
-This module uses the standard library only, since a restarted process imports nothing else before the server has
-answered.
+The module `cohost_restart` uses the standard library only, since a restarted process imports nothing else before the
+server has answered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tokenizer of a model: turns texts into token ids, truncated as requested, with or without transformers.
 
-This module truncates sequences itself, by the rules of the package `tokenizers` (0.22.2, utils/truncation.rs). The
-package would also return the parts that it cuts off: for a pair, one sequence for each combination of a part of the
+Sequences are truncated by this module itself, by the rules of the package `tokenizers` (0.22.2, utils/truncation.rs).
+The package would also return the parts that it cuts off: for a pair, one sequence for each combination of a part of the
 first text and a part of the second text. One long pair would then take many seconds, and the texts of other requests
 would wait.
 """

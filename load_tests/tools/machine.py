@@ -23,8 +23,7 @@ EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Machine:
-    """A running emulator; `folder` is deleted when it ends, and `environment` points child processes to the emulator.
-    """
+    """A running emulator; `folder` is deleted at its end, and `environment` points child processes to the emulator."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder

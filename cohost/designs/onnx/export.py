@@ -7,7 +7,7 @@ The archive's serving.properties selects DJL's OnnxRuntime engine with a Java tr
 file, keys without `option.` are arguments of the translator and its tokenizer (DJL Serving 0.36.0: `modes.md`,
 ModelInfo; DJL 0.36.0: TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
 
-This module imports torch, onnx and onnxruntime, so only code that exports a model may import this module.
+The module `export` imports torch, onnx and onnxruntime, so only code that exports a model may import the module.
 """
 
 from __future__ import annotations

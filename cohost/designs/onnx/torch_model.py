@@ -1,6 +1,6 @@
 """The catalog's model in torch: the reference for every export, and the source of the ONNX file.
 
-This module imports torch and transformers, so only code that exports a model may import this module.
+The module `torch_model` imports torch and transformers, so only code that exports a model may import the module.
 """
 
 from __future__ import annotations
