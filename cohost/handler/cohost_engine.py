@@ -149,10 +149,10 @@ class Engine:
         """Queue the sequences of one request and wait for all of them; on cancellation, remove them from the queue.
 
         Args:
-            sequences: the request's sequences; `index` is the place of each one's output.
+            sequences: the request's sequences; each one's `index` is the place of its output.
             level: the queue that the request waits in.
             age_s: the seconds that the request has waited already.
-            mark: the request's name in the journal of the engine process.
+            mark: the request's name in the journal, the engine process's list of running requests.
 
         Raises:
             BusyError: the queue is full, the request waited too long, or the process ends.

@@ -88,8 +88,9 @@ def load(options: Options, alone: Alone = nullcontext, known: Findings | None = 
 
     Args:
         options: the model's settings.
-        alone: keeps other models' passes away while this one is measured.
-        known: the findings of an earlier load of the same model with the same options, which are not tried again.
+        alone: keeps other models' passes away while this model is measured.
+        known: the results of the trials in an earlier load of the same model with the same options; these trials are
+            not repeated.
 
     Raises:
         ValueError: the model does not suit the task, the device does not exist, or the dtype is not accurate enough.
@@ -159,7 +160,7 @@ def plain_text(raw: Any, tokenizer: Tokenizer, facts: Facts) -> str | None:  # t
 
     Args:
         raw: the tokenizer of transformers.
-        tokenizer: the same, as this handler uses it.
+        tokenizer: the same tokenizer, as this handler wraps it.
         facts: the facts that the JSON leaves out.
     """
     try:

@@ -103,7 +103,7 @@ class PlainTokenizer:
             text: the tokenizer, as JSON.
             segments: True if the model reads segments.
             padding_id: the token id of padding; None without one.
-            maximum: the most tokens by the tokenizer's configuration.
+            maximum: the largest number of tokens by the tokenizer's configuration.
             side: the end at which long texts are cut, "right" or "left".
         """
         self._tokenizer: Any = tokenizers.Tokenizer.from_str(text)
@@ -229,7 +229,7 @@ def _kept(lengths: tuple[int, int], room: int, strategy: str) -> tuple[int, int]
 
     Args:
         lengths: the tokens of both texts without special tokens; 0 for the second of a single text.
-        room: the most tokens of both texts together.
+        room: the largest number of tokens that both texts may keep together.
         strategy: names the text to truncate.
 
     Returns:

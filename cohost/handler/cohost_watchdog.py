@@ -116,9 +116,10 @@ class Watchdog:
             loop: the event loop that sends the answers.
             end: ends the process with an exit code.
             limit_s: the seconds that the event loop may be blocked.
-            each_turn: called in each turn of the watchdog's thread.
-            last_resort: let the interpreter end the process if this thread gets no turn for a further minute, because
-                native code may hold Python's lock. A process can have one such timer, and it uses the wall clock only.
+            each_turn: called in each loop iteration of the watchdog's thread.
+            last_resort: let the interpreter end the process if the watchdog's thread cannot run for a further minute,
+                because native code may hold Python's lock. A process can have one such timer, and it uses the wall
+                clock only.
         """
         self._passes = passes
         self._loop = loop

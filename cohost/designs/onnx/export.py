@@ -58,8 +58,8 @@ def properties_for(
 
     Args:
         task: the model's task.
-        serving: the way of serving, "translator" or "handler".
-        settings: the lines that the catalog decides, values by key.
+        serving: "translator" or "handler".
+        settings: the settings that depend on the catalog, values by key.
         limit: the maximum number of tokens per sequence.
         inputs: the names of the export's inputs.
     """
@@ -216,7 +216,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
     """Export one model into the folder `out`: write its archive, and the note that describes the archive.
 
     Args:
-        recipe: the model and its way of serving.
+        recipe: the model and its settings for export and serving.
         out: the folder of the archives, created if it is missing.
         hubs: folders that hold models as org/name.
         step: called with each of STEPS when that step begins.
