@@ -1,11 +1,12 @@
-"""Compare the plan's estimate of activations with the measured peak of real forward passes, and print both.
+"""Compare the memory plan's estimate of activations with the measured peak of real forward passes; print both.
 
-Random models of the three architectures, tiny to middle size, batches of 1 to 32 texts of 64 to 512 tokens, padded as
-real batches are. On the CPU the peak is the running sum of every allocation that torch's profiler reports; on a GPU it
-is torch's own count of the memory handed out (`--device cuda`), so neither needs a quiet machine.
+The models have random weights, three architectures, and sizes from tiny to base. The batches have 1 to 32 texts of 64
+to 512 tokens, padded like real batches. On the CPU, the peak is the largest running sum of the allocations that torch's
+profiler reports; on a GPU (`--device cuda`), it is torch's own peak of allocated memory. Neither measurement needs a
+quiet machine.
 
-Run it as `python benchmarks/activations.py [--device cuda] [--dtype fp16] [--quick]`. Ends with 1 if an estimate is
-over the measured peak by more than 25 percent, or under it by more than 10.
+Run it as `python benchmarks/activations.py [--device cuda] [--dtype fp16] [--quick]`. The exit code is 1 if an estimate
+is more than 25 percent above the measured peak, or more than 10 percent below.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ ARCHITECTURES: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One forward pass: the model's name, texts, tokens per text, and the estimated and measured peak in bytes."""
+    """One forward pass: model, number of texts, tokens per text, and the estimated and measured peak in bytes."""
 
     model: str
     batch: int
@@ -69,12 +70,12 @@ class Case:
 
     @property
     def holds(self) -> bool:
-        """Return True if the estimate is within the bounds."""
+        """Return True if the estimate is at most 25 % above and 10 % below the measurement."""
         return -MOST_UNDER <= self.error <= MOST_OVER
 
 
 def make_model(architecture: str, size: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> Any:
-    """Create a model with random weights; its vocabulary is small, since embeddings are weights, not activations."""
+    """Create a model with random weights and a small vocabulary, since embeddings are weights, not activations."""
     hidden, layers, heads, intermediate = size
     config = AutoConfig.for_model(
         architecture,
@@ -117,14 +118,14 @@ def _cuda_peak(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> int:
 
 
 def _cpu_peak(trace: profile) -> int:
-    """Return the largest running sum of allocations and frees, in the order in which they happened."""
+    """Return the largest running sum of allocated minus freed bytes, in the order of events."""
     events = [event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"]  # type: ignore[union-attr]
     events.sort(key=lambda event: event.start_ns())
     return max(itertools.accumulate(event.nbytes() for event in events))
 
 
 def cases(device: str, dtype: str, *, quick: bool) -> Iterator[Case]:
-    """Yield every case of the grid, or with `quick` a few cases of each architecture."""
+    """Measure and yield all cases (models, batch sizes, lengths), or with `quick` a few of each architecture."""
     sizes = SIZES[1:2] if quick else SIZES
     grid = ((1, 64), (4, 128)) if quick else tuple(itertools.product(BATCHES, TOKENS))
     for architecture, size in itertools.product(ARCHITECTURES, sizes):
@@ -140,7 +141,7 @@ def cases(device: str, dtype: str, *, quick: bool) -> Iterator[Case]:
 
 
 def main() -> int:
-    """Measure, print one line per case and the extremes; return 1 if an estimate does not hold."""
+    """Measure all cases; print one line per case, and the extremes; return 1 if an estimate is out of bounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="fp32", choices=sorted(DTYPES))

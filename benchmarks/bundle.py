@@ -1,7 +1,8 @@
-"""Measure that bundling grows in line with the catalog: the time per entry for 1,000 entries over that for 100.
+"""Measure how bundling grows with the catalog: the time per entry for 1,000 entries, divided by that for 100.
 
-Each run reads and checks a catalog file, renders every entry and writes its archive, all in this process; the two sizes
-take turns, and the medians are compared. 1.0 means linear. Run it as `python benchmarks/bundle.py`.
+Each run reads and checks a catalog file, renders every entry and writes its archive, all in this process. Runs of both
+sizes alternate, and the medians are compared. A ratio of 1.0 means linear growth. Run it as `python
+benchmarks/bundle.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def bundle(catalog_file: Path, out: Path) -> float:
 
 
 def main() -> None:
-    """Measure both sizes of catalogs in turns, and print the times and their ratio."""
+    """Measure catalogs of both sizes, alternately, and print the times and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         catalogs = {size: write_catalog(root / f"{size}.yaml", size) for size in (SMALL, LARGE)}

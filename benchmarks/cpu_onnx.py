@@ -1,9 +1,10 @@
-"""Compare int8 ONNX with torch fp32, one text at a time, with all-MiniLM-L6-v2: the speed-up and the labels.
+"""Compare int8 ONNX with torch fp32, one text at a time, with all-MiniLM-L6-v2: speed and equality of labels.
 
-ONNX and torch run on one thread, in turns, in one process, so that other work on the machine affects both engines. The
-goal is GOAL times as many texts per second over all texts, with equal top labels: a text's label is that of LABELS
-whose vector is nearest to the text's own. Each text is plainly about one label, since for others torch itself decides
-by a hundredth. The program ends with exit code 1 if the speed misses the goal or a label differs.
+ONNX and torch run alternately, on one thread of one process, so that other work on the machine affects both. The goal
+is that ONNX runs GOAL times as many texts per second as torch, with equal top labels. A text's top label is the one in
+LABELS whose vector is nearest to the text's vector. Each text is clearly about one label. For an unclear text, the
+scores of two labels in torch would differ by only a hundredth. The exit code is 1 if the speed misses the goal or a
+label differs.
 
 Run it as `python benchmarks/cpu_onnx.py [--rounds N]`.
 """
@@ -105,7 +106,7 @@ def _tokens(arrays: Arrays) -> int:
 def _turns(
     ways: dict[str, Callable[[Arrays], Floats]], inputs: Sequence[Arrays], rounds: int
 ) -> dict[str, list[float]]:
-    """Run all inputs by each way in turns, `rounds` times after a warm-up, and return the seconds of each turn."""
+    """Run all inputs with each engine alternately, `rounds` times after a warm-up; return the seconds of each run."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, run in ways.items():
@@ -118,7 +119,7 @@ def _turns(
 
 
 def _flipped(model: TorchModel, session: Session, inputs: Sequence[Arrays]) -> int:
-    """Count the texts whose nearest label differs between int8 and torch, each with its own vectors of the labels."""
+    """Count the texts whose nearest label differs between int8 and torch; each engine makes its own label vectors."""
     labels = [model.encode([label]) for label in LABELS]
     nearest = []
     for run in (model.run, session.run):

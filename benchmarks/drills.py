@@ -1,11 +1,12 @@
-"""Fault drills on the embedded container: no death, hang or lost device of an engine process may cost a call.
+"""Fault drills on the embedded container: calls must succeed even if engine processes die, hang or lose the device.
 
 `python benchmarks/drills.py` runs all drills with `handler: shared` and with `handler: batched`, in about five minutes
 on two quiet cores, and exits with 1 if one fails. Clients call up to six tiny models without a pause; meanwhile an
-engine process is killed, hangs, or loses its device. Every call must be answered with 200. The one exception is a text
-that kills any engine process that runs it: its call must fail alone, with 500, after at most two engine processes. A
-last drill loads, calls and unloads a model many times, and may leave neither process nor file nor memory behind. In
-every drill the server's `/ping` is sampled, and must answer 200 each time.
+engine process is killed, hangs, or loses its device. Every call must be answered with 200. The one exception is a call
+whose text kills every engine process that runs it. The call with that text must fail with 500, after at most two engine
+processes have died of it, and all other calls must succeed. Another drill loads, calls and unloads a model many times,
+and must leave no process, file or used memory behind. In every drill the server's `/ping` is sampled, and must answer
+200 each time.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _KEPT_SUFFIXES = (".lock", ".findings")
 
 @dataclass
 class Result:
-    """The result of a drill: the statuses of all calls and samples of `/ping`, notes to print, and faults."""
+    """A drill's result: counts of the calls' statuses and of `/ping` samples, notes to print, and faults."""
 
     drill: str
     handler: str
@@ -85,9 +86,9 @@ class Result:
 
 
 def write_models(root: Path, handler: str, names: list[str], idle_s: float | None) -> dict[str, Path]:
-    """Write folders of tiny models with a handler that a text can kill; return them by the models' names.
+    """Write folders of tiny models whose handler dies of a certain text; return them by the models' names.
 
-    An engine process without a model lives for `idle_s` seconds, with None as long as the handler has it.
+    An engine process without a model ends after `idle_s` seconds; None means the handler's own time.
     """
     code = root / "code"
     shutil.copytree(HANDLER, code, ignore=shutil.ignore_patterns("__pycache__"))
@@ -105,7 +106,7 @@ def write_models(root: Path, handler: str, names: list[str], idle_s: float | Non
 
 
 class Site:
-    """A running container with the models of a drill, and the clients that call them."""
+    """A running container with the drills' models, and the clients that call them."""
 
     def __init__(self, container: Container, client: httpx.AsyncClient, handler: str, models: dict[str, Path]) -> None:
         self.container = container
@@ -115,12 +116,12 @@ class Site:
         self._client = client
 
     async def load(self, name: str) -> None:
-        """Load a model; an answer other than 200 ends the drills."""
+        """Load a model; any answer but 200 ends the program."""
         body = {"model_name": name, "url": str(self.models[name])}
         (await self._client.post("/models", json=body)).raise_for_status()
 
     async def unload(self, name: str) -> None:
-        """Unload a model; an answer other than 200 ends the drills."""
+        """Unload a model; any answer but 200 ends the program."""
         (await self._client.delete(f"/models/{name}")).raise_for_status()
 
     async def call(self, name: str, text: str) -> httpx.Response:
@@ -134,7 +135,7 @@ class Site:
         return counters["engine_pid"], counters["engine_starts"]
 
     async def engines(self) -> dict[str, tuple[int, int]]:
-        """Return `engine` of each model."""
+        """Return, for each model, the result of `engine`."""
         return {name: await self.engine(name) for name in self.names}
 
     async def inject(self, fault: str, engines: dict[str, tuple[int, int]]) -> None:
@@ -146,7 +147,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def under_load(self, result: Result, clients: int) -> AsyncIterator[None]:
-        """Sample `/ping`, and let clients call all models in turn, until the end of the block."""
+        """Inside the block, sample `/ping`, and let clients call all models, one after the other."""
         ended = asyncio.Event()
 
         async def ping() -> None:
@@ -182,7 +183,7 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def site(root: Path, handler: str, models: int, log: Path, idle_s: float | None = None) -> AsyncIterator[Site]:
-    """Run a container with so many models; at the end of the block end all its processes."""
+    """Run a container with `models` models; when the block ends, end all its processes."""
     names = [f"model-{number}" for number in range(models)]
     folders = write_models(root, handler, [*names, _EXTRA], idle_s)
     for folder in ("store", "tmp"):
@@ -208,7 +209,7 @@ async def site(root: Path, handler: str, models: int, log: Path, idle_s: float |
 
 
 async def eventually(true: Callable[[], Awaitable[bool]], what: str, result: Result) -> None:
-    """Wait until something is true; after two minutes that is a fault."""
+    """Wait until `true` returns True; record a fault if it does not within two minutes."""
     limit = time.monotonic() + _EVENT_S
     while not await true():
         if time.monotonic() > limit:
@@ -218,7 +219,7 @@ async def eventually(true: Callable[[], Awaitable[bool]], what: str, result: Res
 
 
 async def replaced(running: Site, before: dict[str, tuple[int, int]], result: Result) -> None:
-    """Wait until every model has another engine process than before, and note the number of new ones."""
+    """Wait until every model has a new engine process; note how many new ones each model had at most."""
 
     async def all_new() -> bool:
         now = await running.engines()
@@ -232,7 +233,7 @@ async def replaced(running: Site, before: dict[str, tuple[int, int]], result: Re
 
 
 async def drill_fault(running: Site, fault: str, options: argparse.Namespace) -> Result:
-    """Let every engine process die, hang or lose its device, under load: no call may fail."""
+    """Under load, let every engine process die, hang or lose its device; no call may fail."""
     result = Result(fault, running.handler)
     for _ in range(options.times):
         async with running.under_load(result, options.clients):
@@ -250,7 +251,7 @@ async def drill_fault(running: Site, fault: str, options: argparse.Namespace) ->
 
 
 async def drill_poison(running: Site, options: argparse.Namespace) -> Result:
-    """Send a text that kills each engine process that runs it, under load: its call alone fails."""
+    """Under load, send a text that kills each engine process that runs it; only its own call may fail."""
     result = Result("poison", running.handler)
     name = running.names[0]
     for _ in range(options.times):
@@ -269,7 +270,7 @@ async def drill_poison(running: Site, options: argparse.Namespace) -> Result:
 
 
 async def drill_rounds(running: Site, root: Path, options: argparse.Namespace) -> Result:
-    """Load, call and unload one more model, many times: no process and no file stays, and memory does not grow."""
+    """Load, call and unload one more model, many times; no process or file may stay, and memory may not grow."""
     result = Result("rounds", running.handler)
     processes, files, memory = _processes(running), _files(root), []
 
@@ -300,7 +301,7 @@ async def drill_rounds(running: Site, root: Path, options: argparse.Namespace) -
 
 
 async def drill_end(running: Site, root: Path) -> Result:
-    """Unload all models: the engine processes end, and leave no socket."""
+    """Unload all models; the engine processes must end, and leave no socket."""
     result = Result("end", running.handler)
 
     async def empty() -> bool:
@@ -320,7 +321,7 @@ def _processes(running: Site) -> set[Any]:
 
 
 def _files(root: Path) -> set[str]:
-    """Return the files in the temporary folder of the container's processes, but for the server's own cache."""
+    """Return the files in the temporary folder of the container's processes, except the server's own cache."""
     return {
         str(file.relative_to(root / "tmp")) for folder in (root / "tmp").glob("cohost-*") for file in folder.rglob("*")
     }

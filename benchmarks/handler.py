@@ -1,13 +1,14 @@
-"""The stock handler and the batching one on the same server in one run: items per second and latencies, as ratios.
+"""Compare the stock handler with the batching handler on one server: ratios of texts per second and of latencies.
 
 `python benchmarks/handler.py` takes about five minutes on two cores, prints for each goal whether it is met, and exits
-with 1 if one is missed. The handlers take turns on each case, in two rounds, so that a busy machine slows all. With
-`--device cuda` all run on the GPU; the stock one then is a copy of it, as the embedded server's own runs on the CPU. On
-either device the batching handler's rate at 512 tokens is compared with what plain matrix multiplication reaches there.
-`--device simulated` runs the engine alone on a simulated GPU and holds goals of its own (`handler_simulated.py`).
+with 1 if one is missed. In each case, the handlers are measured one after the other, in several rounds, so that a busy
+machine slows all of them. With `--device cuda`, all handlers run on the GPU. The stock handler is then a copy, since
+the embedded server's own stock handler runs on the CPU only. On either device, the batching handler's floating point
+operations per second at 512 tokens are compared with those of one large matrix multiplication. `--device simulated`
+runs only the engine, on a simulated GPU, with separate goals (`handler_simulated.py`).
 
-Like the image, the embedded server gives Python one thread, which the stock handler keeps; the batching handler takes
-all cores for its passes. The lines "fp32-1-thread" show it with one thread like the other.
+Like the lmi image, the embedded server limits Python to one thread. The stock handler keeps this limit; the batching
+handler uses all cores for its passes. The lines "fp32-1-thread" show the batching handler with one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
 
 
 async def measure(container: Container, name: str, case: Case, bodies: list[bytes], seconds: float) -> Sample:
-    """Measure one handler's turn at a case; for the batching handler, also the number of its passes."""
+    """Measure one handler once in a case; for the batching handler, also count its passes."""
     before = None if name == STOCK else await counters(container, name)
     sample = await load(
         container, name, bodies, items=case.items, clients=case.clients, seconds=seconds, calls=case.calls
@@ -61,7 +62,7 @@ async def measure(container: Container, name: str, case: Case, bodies: list[byte
 async def compare(
     container: Container, names: list[str], case: Case, texts: list[str], options: argparse.Namespace
 ) -> dict[str, Sample]:
-    """Measure all handlers at a case, in turns. Crowds have one turn: its first and last passes are half empty."""
+    """Measure all handlers in a case, in rounds; with many clients in one round, as its ends have half-empty passes."""
     bodies = bodies_of(case, texts)
     samples = {name: Sample() for name in names}
     rounds = options.rounds if case.clients == ALONE else 1
@@ -72,7 +73,7 @@ async def compare(
 
 
 def report(case: Case, samples: dict[str, Sample]) -> None:
-    """Print one line per handler: its figures, and their ratios to the stock handler's figures."""
+    """Print one line per handler: rate and latencies, and their ratios to those of the stock handler."""
     stock = samples[STOCK]
     for name, sample in samples.items():
         p50, p99 = sample.percentile(50), sample.percentile(99)
@@ -85,7 +86,7 @@ def report(case: Case, samples: dict[str, Sample]) -> None:
 
 
 def gemm_rate(device: str, dtype: torch.dtype) -> float:
-    """Return the most floating point operations per second that a large matrix product reaches: any model's limit."""
+    """Return the floating point operations per second of a large matrix product, a limit that no model exceeds."""
     size = GEMM_SIZE[device]
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + GEMM_SECONDS
@@ -115,7 +116,7 @@ def handlers(root: Path, weights: Path, device: str) -> dict[str, Path]:
 
 
 def report_share(samples: dict[str, Sample], shape: Shape, device: str) -> None:
-    """Print the share of the device's matrix product rate that each batching handler's `samples` reach."""
+    """Print each batching handler's share of the rate of a large matrix product on the device."""
     for name, sample in samples.items():
         if (dtype := name.removesuffix("-compiled")) in TYPES:
             peak = gemm_rate(device, TYPES[dtype])

@@ -1,10 +1,10 @@
-"""The goals of the batching handler, as ratios to the stock handler's figures, and their verdicts.
+"""The goals of the batching handler, as ratios to the stock handler's measurements, and their verdicts.
 
-p99 is judged on turns of a fixed number of calls. The server takes waiting requests out in an order that is not first
-in, first out: of 8 clients 3 take turns and 5 wait until the load ends (Java's PriorityQueue among equals:
-local_aws/lmi/workers/jobs.py). Five calls are more than 1 % of all calls only in a turn of fewer than 500 calls. In
-such a turn the stock handler's p99 is the length of the turn; in a longer turn the same five callers wait as long, and
-p99 no longer shows it.
+For p99, a measurement has a fixed number of calls, because the server does not serve waiting requests first in, first
+out. With 8 clients, 3 are served again and again, and 5 wait until the load ends (the order of equal elements in Java's
+PriorityQueue: local_aws/lmi/workers/jobs.py). The five waiting calls are more than 1 % of all calls only if a
+measurement has fewer than 500 calls. Then the stock handler's p99 is the duration of the whole measurement. With more
+calls, the same five clients wait as long, but p99 does not show it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALLS_FOR_P99 = {True: 360, False: 160}
 
 @dataclass(frozen=True)
 class Case:
-    """A case: `clients` clients send lists of `items` texts, of 512 tokens each or of mixed lengths."""
+    """A case of the comparison: `clients` clients send lists of `items` texts, of 512 tokens or of mixed lengths."""
 
     clients: int
     items: int
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def calls(self) -> int | None:
-        """Return the number of calls of a turn; None if the turn is limited by time."""
+        """Return the number of calls in a measurement; None if the measurement is limited by time."""
         return CALLS_FOR_P99[self.mixed] if self.clients == CROWD_OF_8 else None
 
 
@@ -49,7 +49,7 @@ CASES = [Case(*size, mixed) for mixed in (False, True) for size in ((1, 1), (1, 
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal: a bound for a figure of one handler at certain cases, absolute or as a ratio to the stock handler's."""
+    """A goal: a bound for one handler's value in certain cases, absolute or as a ratio to the stock handler's value."""
 
     text: str
     handler: str
@@ -59,7 +59,7 @@ class Goal:
     below: float | None = None
 
     def met(self, value: float) -> bool:
-        """Return True if a value of the figure keeps the bound."""
+        """Return True if a measured value is within the goal's bound."""
         return value >= self.least if self.least is not None else value < (self.below or 0.0)
 
     @property
@@ -95,7 +95,7 @@ GOALS = [
 
 
 def verdicts(results: Mapping[Case, Mapping[str, Sample]]) -> list[tuple[bool, str]]:
-    """Return (True if met, line to print) for each goal and case of the handlers that ran."""
+    """Return (True if met, line to print) for each goal and case of the measured handlers."""
     lines = []
     for goal in GOALS:
         for case, samples in results.items():

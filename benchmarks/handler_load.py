@@ -1,7 +1,7 @@
-"""Closed-loop load on one model or several: each client sends its next request after the answer to the last.
+"""Closed-loop load on one or more models: each client sends its next request after the answer to the previous one.
 
-A load ends after a number of seconds or of calls. Calls in progress at its end are waited for and counted in full, so
-no wait is left out of the percentiles.
+A load ends after a number of seconds or of calls. Calls that are unanswered at the end are awaited and counted with
+their full latency, so the percentiles leave no wait out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Server(Protocol):
 
 @dataclass
 class Sample:
-    """The measurement of a load: all latencies in seconds, the answered texts (`items`), and the load's duration."""
+    """The measurement of a load: all latencies in seconds, the number of answered texts (`items`), and the duration."""
 
     latencies: list[float] = field(default_factory=list)
     items: int = 0
@@ -64,7 +64,7 @@ class Sample:
         return 1000 * ordered[max(0, -(-percent * len(ordered) // PERCENT) - 1)]
 
     def add(self, other: Sample) -> None:
-        """Add the measurement of another round to this one."""
+        """Add the measurement of another round to this measurement."""
         self.latencies += other.latencies
         self.items += other.items
         self.seconds += other.seconds
@@ -73,7 +73,7 @@ class Sample:
 
 
 class Client:
-    """An HTTP client with one persistent connection; a minimal one, since the server needs the machine's cores too."""
+    """A minimal HTTP client with one persistent connection, to leave the machine's cores to the server."""
 
     def __init__(self, server: Server) -> None:
         self._host, self._port = urlsplit(server.url).hostname, urlsplit(server.url).port
@@ -102,7 +102,7 @@ class Client:
 
 
 async def register(server: Server, name: str, folder: Path) -> None:
-    """Load the model of a folder into the server under a name.
+    """Load the model in a folder into the server, under the name `name`.
 
     Raises:
         RuntimeError: the server answers another status than 200.
@@ -114,7 +114,7 @@ async def register(server: Server, name: str, folder: Path) -> None:
 
 
 async def counters(server: Server, model: str) -> dict[str, Any]:
-    """Return the running totals that the batching handler counts for a model."""
+    """Return the totals that the batching handler has counted for a model so far."""
     with contextlib.closing(Client(server)) as client:
         status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
     if status != OK:
@@ -133,11 +133,12 @@ async def load(
     seconds: float,
     calls: int | None = None,
 ) -> Sample:
-    """Send bodies of `items` texts each, repeatedly, from a number of clients: `calls` in all, or for `seconds`.
+    """Let `clients` clients send the bodies, of `items` texts each, again and again: `calls` in all, or for `seconds`.
 
-    Of several models, each next request goes to the next one.
+    With several models, requests go to one model after the other.
 
-    However few the seconds, each client makes three calls on average, so that first and last passes are not all passes.
+    Even in few seconds, each client makes at least three calls on average, since the first and last passes of a load
+    are half empty and must not be all passes.
 
     Raises:
         RuntimeError: an answer has another status than 200.

@@ -1,11 +1,12 @@
-"""Measure the growth of the batching handler's memory: send it 20,000 mixed requests in this process and print RSS.
+"""Send 20,000 mixed requests to the batching handler in this process, and print the growth of its memory (RSS).
 
-The C library's retained freed memory is returned before each reading, as the handler does once per minute. One cache
-fills slowly and is not a leak: oneDNN keeps a kernel for each of the last 1,024 shapes, some 20 MiB in all; to see the
-rest alone, set ONEDNN_PRIMITIVE_CACHE_CAPACITY=1.
+Before each reading, freed memory that the C library keeps is released to the operating system, as the handler does once
+per minute. One cache fills slowly and is not a leak: oneDNN keeps a kernel for each of the last 1,024 shapes, some 20
+MiB in all. With ONEDNN_PRIMITIVE_CACHE_CAPACITY=1, that cache holds one kernel only, so that other growth shows alone.
 
-Requests are of mixed lengths, single and in lists, good and bad, with and without parameters, 32 at a time. The slope
-is that of a straight line through the second half, where caches have filled. `python benchmarks/handler_memory.py`
+The requests have texts of mixed lengths, single or in lists, some invalid, with and without parameters; 32 run at a
+time. The growth is the slope of a straight line through the second half of the readings, when caches are full. `python
+benchmarks/handler_memory.py`
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def request(value: dict[str, Any]) -> Input:
 
 
 async def run(requests: int) -> list[float]:
-    """Send requests, and return the process's memory (RSS) in MiB after equal numbers of them."""
+    """Send requests, and return the process's memory (RSS) in MiB, read at equal intervals of requests."""
     service = Service(Output)
     first = Input()
     given = {"model_id": str(TOKENIZER), "model_dir": "", "device_id": "-1", "threads": "1", "log_interval_s": "5"}

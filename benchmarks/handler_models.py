@@ -1,4 +1,4 @@
-"""The model with which the handlers are compared, and the model folders that a server loads."""
+"""Write the model with which handlers are compared, and the model folders that a server loads."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Shape:
     hidden: int
 
     def flops(self, tokens: int) -> int:
-        """Return the floating point operations of one text, a multiply-add as two: linear layers, then attention."""
+        """Return the floating point operations for one text, in linear layers and attention; a multiply-add is two."""
         attention = 4 * tokens**2 * self.hidden
         if self.architecture == DEBERTA:
             # The products of queries and of keys with all relative positions.
@@ -70,9 +70,9 @@ class Shape:
 
 
 def write_weights(folder: Path, shape: Shape, vocabulary: int = 2000) -> Path:
-    """Write a model with three labels and the same random weights each time, with a tokenizer of 2,000 words.
+    """Write a model with three labels, a tokenizer of 2,000 words, and random weights that are the same in each run.
 
-    A larger `vocabulary` adds rows of embeddings that no word of the tokenizer uses.
+    A `vocabulary` above 2,000 adds rows of embeddings that no word of the tokenizer uses.
     """
     torch.manual_seed(0)
     size: dict[str, Any] = {
@@ -100,7 +100,7 @@ def write_weights(folder: Path, shape: Shape, vocabulary: int = 2000) -> Path:
 
 
 def write_model(folder: Path, weights: Path, handler: str, code: Path = HANDLER, **options: object) -> Path:
-    """Write a model's folder as its archive unpacks, with the stock handler, or with the batching handler's options.
+    """Write the folder to which a model's archive unpacks, with the stock or the batching handler and its options.
 
     `code` is the folder of the batching handler's modules.
     """
@@ -127,7 +127,7 @@ def write_model(folder: Path, weights: Path, handler: str, code: Path = HANDLER,
 
 
 def texts_of_mixed_lengths(number: int) -> list[str]:
-    """Return texts whose lengths in tokens are log-normal with median 30, from 3 to the limit; each time the same."""
+    """Return the same texts in each run; their lengths are log-normal with median 30, from 3 tokens to the limit."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
     words = sorted(word for word in tokenizer.get_vocab() if word.isalpha() and tokenizer.tokenize(word) == [word])
     rng = random.Random(0)  # noqa: S311 - reproducible

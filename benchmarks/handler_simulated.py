@@ -1,7 +1,7 @@
-"""The engine of the batching handler on simulated GPUs: the GPU's idle time, and the cost that a pass is taken to have.
+"""Measure the batching handler's engine on simulated GPUs: the GPU's idle time, and the accuracy of a pass's cost.
 
 The GPU is `tests/fakes/simulated_device.py`; threads wait as long as they would for a real GPU. A real GPU's memory and
-kernels are not simulated, so this shows the time that the engine loses, not the rate that a GPU reaches.
+kernels are not simulated, so the results show the time that the engine loses, not the rate that a real GPU reaches.
 `python benchmarks/handler.py --device simulated`
 """
 
@@ -55,7 +55,7 @@ SHORT_OF_MEMORY = (
 
 @dataclass(frozen=True)
 class Figures:
-    """The work of a model's simulated GPU: texts per second, the share of time in which it was idle, and its passes."""
+    """A simulated GPU's work: texts per second, the share of time in which the GPU was idle, and the passes."""
 
     rate: float
     idle: float
@@ -65,12 +65,12 @@ class Figures:
 
 
 def sequence() -> TokenSequence:
-    """Return the sequence of a client's text."""
+    """Return the sequence that stands for a client's text."""
     return TokenSequence(Encoded(np.ones(TOKENS, np.int32), None, truncated=False), TOKENS, Want.LOGITS)
 
 
 def warmed(card: Card) -> Measured:
-    """Return the results of the warm-up on a simulated GPU."""
+    """Run the warm-up on a simulated GPU, and return its results."""
     sample = Encoded(np.ones(LIMIT, np.int32), None, truncated=False)
     loaded: Any = SimpleNamespace(
         forward=SimulatedForward(card, time), device=torch.device("cuda"), limit=LIMIT, samples=[sample]
@@ -79,7 +79,7 @@ def warmed(card: Card) -> Measured:
 
 
 def engine_of(forward: SimulatedForward, measured: Measured, lost: list[str]) -> Engine:
-    """Return an engine with the settings that the service gives it."""
+    """Return an engine with settings like those of a real service."""
     settings = EngineSettings(
         max_batch_tokens=measured.max_batch_tokens,
         max_batch_sequences=64,
@@ -94,7 +94,7 @@ def engine_of(forward: SimulatedForward, measured: Measured, lost: list[str]) ->
 
 
 async def crowd(card: Card, measured: Measured, seconds: float) -> Figures:
-    """Let clients send one text after the other for `seconds`, and return the GPU's figures."""
+    """Let clients send one text after the other for `seconds`, and return the GPU's measurements."""
     forward = SimulatedForward(card, time)
     engine = engine_of(forward, measured, [])
     started = time.perf_counter()
@@ -114,7 +114,7 @@ async def crowd(card: Card, measured: Measured, seconds: float) -> Figures:
 
 
 async def lost_to(text: str, measured: Measured) -> bool:
-    """Return True if a worker ends because its GPU reports once, with the error `text`, that memory is short."""
+    """Return True if an engine ends its process because the GPU once reports `text`, an error about lack of memory."""
     left = [RuntimeError(text)]
 
     def fails(_sequences: Sequence[Any]) -> Exception | None:
@@ -131,13 +131,13 @@ async def lost_to(text: str, measured: Measured) -> bool:
 
 
 def verdict(text: str, *, met: bool) -> bool:
-    """Print a goal's verdict, and return `met`."""
+    """Print a goal's line, with "met" or "MISSED", and return `met`."""
     print(f"{'met   ' if met else 'MISSED'}  {text}")
     return met
 
 
 def run(seconds: float) -> int:
-    """Measure all simulated GPUs, print the figures and the goals' verdicts, and return the exit code."""
+    """Measure all simulated GPUs, print the measurements and the goals' verdicts, and return the exit code."""
     # The engine would log each error that a GPU reports on purpose.
     logging.disable(logging.CRITICAL)
     met = True

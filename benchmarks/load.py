@@ -1,9 +1,10 @@
-"""Measure the load generator's calls per second on one core, against other clients on the same stub.
+"""Measure the load generator's calls per second on one core, compared with other clients on the same stub server.
 
-Each client gets a process and the same number of connections: the measured call, signed for SageMaker and unsigned; the
-whole of Locust with it, signed, in one and in two processes; and a boto3 loop in gevent (pool as large as the callers,
-retries off). Rounds take turns, and medians are compared, as calls per second and per second of the client's processor
-time. Then the load test and `wrk`, if it is installed, time a target that answers in 20 ms.
+Each client runs in a process of its own, with the same number of connections. The clients are: a loop of the load
+test's call, signed for SageMaker and unsigned; the complete load test in Locust, signed, in one and in two processes;
+and a loop of boto3 calls in gevent (one pool connection per caller, no retries). The clients run one after the other in
+each round. The medians of calls per second, and of calls per second of the client's processor time, are compared. Then
+the load test and, if installed, the program `wrk` measure the latency of a target that answers in 20 ms.
 
 Run it as `python benchmarks/load.py`.
 """
@@ -81,7 +82,7 @@ print(json.dumps({"calls": count, "cpu": time.process_time() - cpu}))
 
 
 class Stub:
-    """A stub server's process, for the duration of a `with` block."""
+    """A stub server in its own process, which runs for the duration of a `with` block."""
 
     def __init__(self, *arguments: str) -> None:
         self._command = [sys.executable, "-m", "load_tests.tools.stub", *arguments]
@@ -100,7 +101,7 @@ class Stub:
 
 
 def client(kind: str, url: str) -> tuple[float, float]:
-    """Run a kind of client, and return its calls per second, and per second of processor time."""
+    """Run a client of this kind; return its calls per second, and its calls per second of processor time."""
     command = [sys.executable, "-c", CLIENT, kind, url, str(CALLERS), str(SECONDS)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own code
     found = json.loads(done.stdout)
@@ -108,7 +109,7 @@ def client(kind: str, url: str) -> tuple[float, float]:
 
 
 def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
-    """Run the load test on a stub, signed as for SageMaker or unsigned; return the folder of its results."""
+    """Run the load test against a stub server, with signed or unsigned calls; return the folder of its results."""
     command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "--only-summary"]
     command += ["--models", "stub", "--task", "text-classification", "--warmup", "1", "--out", str(out)]
     command += ["--endpoint", "stub"] if signed else ["--host", url]
@@ -120,7 +121,7 @@ def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
 
 
 def whole(url: str, out: Path, processes: int) -> tuple[float, float]:
-    """Run the whole of Locust, and return its calls per second, and per second of processor time."""
+    """Run the complete load test; return its calls per second, and its calls per second of processor time."""
     spread = ["--processes", str(processes)] if processes > 1 else []
     arguments = ("-u", str(CALLERS), "--measure", str(SECONDS), "--skip-cold", *spread)
     run = load_run(locust(url, out, *arguments, signed=True))

@@ -1,10 +1,11 @@
-"""The cost of a call of the local AWS beside the model: a handler that does nothing, layer by layer.
+"""Measure the time that each layer of the local AWS emulator adds to a call, with a handler that does nothing.
 
-Run by `make bench-local`. Concurrency 1 gives medians of the same call made at each layer (the difference to the layer
-below is what a layer adds): the handler in this process, the container over HTTP, the front door over HTTP, boto3; and
-boto3 against a server that answers at once, which is the client's own share. Concurrency 32 gives calls per second, and
-the processor time that one call takes of each process, which other work on the machine does not blur. The best of
-several rounds counts, since disturbances only make a round slower.
+`make bench-local` runs this program. With concurrency 1, the same call is made at each layer, and the medians are
+printed: the handler in this process, the container over HTTP, the front door (the emulator's HTTP server) over HTTP,
+and boto3. The difference between two layers is the time that the upper one adds. A boto3 call to a server that answers
+at once shows the client's share. With concurrency 32, the results are calls per second, and each process's processor
+time per call, which does not depend on other work on the machine. The best of several rounds counts, since disturbances
+can only slow a round down.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ HEADERS = {"Content-Type": "application/json", "X-Amzn-SageMaker-Target-Model": 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The measured endpoint: address and process of the front door, and the container's, with the model id."""
+    """The measured endpoint: URL and process id of the emulator's HTTP server and of the container; the model's id."""
 
     url: str
     pid: int
@@ -73,7 +74,7 @@ class Served:
 
 
 def main() -> int:
-    """Measure and print all figures; return 1 if a goal is not met."""
+    """Measure and print times and rates; return 1 if a goal is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1000, help="calls per measurement (default 1000)")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds; the best one is reported (default 5)")
@@ -98,7 +99,7 @@ def _client(service: str, url: str) -> Any:  # the type depends on the service
 
 @cache
 def _session() -> Any:
-    """Return one boto3 session for all clients: building a session takes most of the time of building a client."""
+    """Return one boto3 session for all clients, since most of the time for creating a client goes into its session."""
     return boto3.Session()
 
 
@@ -145,7 +146,7 @@ def _deploy(server: local.LocalServer) -> Served:
 
 
 def _print_layers(served: Served, calls: int, rounds: int) -> float:
-    """Print the median of each layer in ms; return the time in ms that front door and container add to a call."""
+    """Print each layer's median in ms; return the ms that the emulator's HTTP server and container add to a call."""
     runtime = _client("sagemaker-runtime", served.url)
     with _Stub() as stub:
         stub_runtime = _client("sagemaker-runtime", stub.url)
@@ -180,7 +181,7 @@ def _print_layers(served: Served, calls: int, rounds: int) -> float:
 
 
 def _signed(url: str) -> dict[str, str]:
-    """Return the headers of the one call that is made repeatedly: a signature is valid for 15 minutes."""
+    """Return the signed headers of the call; all repetitions use them, since a signature is valid for 15 minutes."""
     request = AWSRequest("POST", url, headers=HEADERS, data=BODY)
     SigV4Auth(_session().get_credentials(), "sagemaker", "us-east-1").add_auth(request)
     return dict(request.headers.items())
@@ -230,7 +231,7 @@ def _median_ms(call: Callable[[], object], calls: int) -> float:
 
 
 def _print_throughput(served: Served, calls: int, rounds: int) -> float:
-    """Print calls per second with 32 callers of boto3, and each process's processor time per call; return the rate."""
+    """Print calls per second of 32 boto3 callers, and each process's processor time per call; return the rate."""
     runtime = _client("sagemaker-runtime", served.url)
 
     call = _boto3(runtime)
@@ -267,7 +268,7 @@ def _cpu_s(pids: list[int]) -> float:
 
 
 class _Stub:
-    """A server in a separate process that answers every request at once, in place of the emulator."""
+    """A server in a separate process that takes the emulator's place and answers every request at once."""
 
     def __enter__(self) -> Self:
         ours, theirs = multiprocessing.Pipe()
@@ -282,7 +283,7 @@ class _Stub:
 
 
 class _StubProtocol(asyncio.Protocol):
-    """The stub's protocol: bytes that arrive together are one request, since bodies here are smaller than a segment."""
+    """The protocol of the stub server: answers when the received bytes end with BODY, and parses nothing."""
 
     _ANSWER = (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nx-amzn-RequestId: 1\r\nContent-Length: "

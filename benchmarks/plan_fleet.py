@@ -1,8 +1,8 @@
-"""Measure that planning a fleet grows as n log n, and how close its packing is to the lower bound of endpoints.
+"""Check that the time to plan a fleet grows as n log n, and compare its number of endpoints with the lower bound.
 
-Packs random models of a few percent to a third of a card, 1,000 and 10,000 of them in turns, and prints the medians,
-the ratio of the time per n log n (1.0 is the promise), and endpoints used over the lower bound. Run it as `python
-benchmarks/plan_fleet.py`.
+The program alternately packs 1,000 and 10,000 random models, each of a few percent to a third of a GPU. The output has
+the median times, the ratio of both times per n log n (promised: 1.0), and the number of endpoints divided by the lower
+bound. Run it as `python benchmarks/plan_fleet.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def make_items(count: int, seed: int) -> list[Item]:
 
 
 def main() -> None:
-    """Measure the planning of both fleets in turns, and print the results."""
+    """Measure the planning of both fleets alternately, and print the results."""
     seconds: dict[int, list[float]] = {SMALL: [], LARGE: []}
     worst = 0.0
     pack(make_items(SMALL, 0), CAPACITY)

@@ -1,14 +1,14 @@
-"""Many models in one engine process, against as many batched workers and as many stock ones, as ratios.
+"""Compare many models in one engine process with as many batched workers and as many stock workers.
 
-`python benchmarks/shared.py` takes about 40 minutes on two quiet cores. It prints for each goal whether it is met, and
-exits with 1 if a goal that must be met is missed in every round. Models have the size of all-MiniLM-L6-v2, random
-weights, and a folder each; clients send texts of mixed lengths to all models in turn. The batched workers to compare
-with are those of the last commit whose workers ran the model themselves; without git's history they are left out.
+`python benchmarks/shared.py` takes about 40 minutes on two quiet cores. The program prints a verdict on each goal, and
+exits with 1 if a bound that must be kept is missed in every round. Each model has the size of all-MiniLM-L6-v2, random
+weights, and its own folder. Clients send texts of mixed lengths to one model after the other. The batched workers come
+from an earlier commit, the last one in which a worker ran the model itself; without git's history, they are left out.
 
-A round first starts each fleet by itself and measures loads and memory: processes of other fleets would share the
-pages of libraries, and PSS would count a part of them only. Then all fleets run on one machine and take turns, in an
-order that each round reverses, so that a busy machine slows all of them. The least and the greatest of five ratios
-enclose the median of all possible rounds in 15 of 16 runs.
+A fleet is one server with models behind one handler. First, each fleet is started alone to measure load times and
+memory: if other fleets ran, they would share the pages of libraries, and PSS would count only a part of these pages.
+Then all fleets run on one machine and are measured one after the other, in an order that each round reverses, so that a
+busy machine slows all of them. The smallest and the largest of five ratios enclose the true median in 15 of 16 runs.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ LIMIT_MIB = 4096
 
 @dataclass
 class Results:
-    """The figures of all rounds.
+    """The measurements of all rounds.
 
-    `loads` has for each round and fleet the seconds of each load, and the memory in MiB by number of models. `turns`
-    has for each round the figures of a fleet by number of models and clients. `limit` has the outcome of the run in
-    limited memory for each fleet: the loaded models and the answered calls.
+    `loads` has, for each round and fleet, the seconds of each model's load, and the memory in MiB for each number of
+    models. `turns` has, for each round, the measurements by the fleet, the number of models and the number of clients
+    (`turn_name`). `limit` has, for each fleet, the outcome of the run in limited memory.
     """
 
     weights_mib: float
@@ -57,7 +57,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Loads:
-    """The loads of a fleet that runs alone: seconds of each load, memory by number of models."""
+    """The loads of a fleet that runs alone: seconds of each model's load, and memory for each number of models."""
 
     seconds: list[float]
     memory: dict[int, dict[str, float]]
@@ -65,7 +65,7 @@ class Loads:
 
 @dataclass(frozen=True)
 class Turn:
-    """The figures of a fleet's turn: texts per second, latencies in ms, CPU milliseconds per text."""
+    """One measurement of a fleet: texts per second, latencies in ms, CPU milliseconds per text."""
 
     rate: float
     p50: float
@@ -75,7 +75,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Limited:
-    """The outcome of a run in limited memory: `models` models were loaded, and `survived` is False if it was ended."""
+    """The outcome of a run in limited memory; `models` were loaded, `survived` is False if the server was killed."""
 
     models: int
     peak_mib: float
@@ -83,7 +83,7 @@ class Limited:
 
 
 def turn_name(fleet: str, models: int, clients: int) -> str:
-    """Return the name of a turn in the results."""
+    """Return the key of a measurement in `Results.turns`."""
     return f"{fleet} | {models} | {clients}"
 
 
@@ -93,7 +93,7 @@ def tell(text: str) -> None:
 
 
 async def measure_loads(fleet: Fleet, root: Path, options: argparse.Namespace, texts: Sequence[bytes]) -> Loads:
-    """Load a fleet's models into a server of its own; measure memory after some calls."""
+    """Load a fleet's models into a new server, and measure load times, and memory after some calls."""
     memory: dict[int, dict[str, float]] = {}
     with running(fleet, root, options) as fleet_alone:
         for count in sorted(n for n in options.models if n <= len(fleet.folders)):
@@ -108,7 +108,7 @@ async def measure_loads(fleet: Fleet, root: Path, options: argparse.Namespace, t
 async def take_turns(
     fleets: Sequence[RunningFleet], models: int, clients: int, options: argparse.Namespace, texts: Sequence[bytes]
 ) -> dict[str, Turn]:
-    """Measure one turn of each fleet."""
+    """Measure each fleet once, one after the other."""
     turns = {}
     for one in fleets:
         sample, cpu_s = await one.call(texts, clients, options.seconds)
@@ -122,7 +122,7 @@ async def take_turns(
 
 
 async def measure_turns(fleets: Sequence[Fleet], root: Path, options: argparse.Namespace, results: Results) -> None:
-    """Run all fleets, with more and more models, and let them take turns."""
+    """Run all fleets, with more and more models, and measure them one after the other in each round."""
     texts = bodies()
     results.turns = [{} for _ in range(options.rounds)]
     with contextlib.ExitStack() as stack:
@@ -140,7 +140,7 @@ async def measure_turns(fleets: Sequence[Fleet], root: Path, options: argparse.N
 
 
 async def measure_limited(fleet: Fleet, root: Path, options: argparse.Namespace) -> Limited:
-    """Load and call all models of a fleet; as soon as their memory (PSS) is above the limit, kill the server."""
+    """Load and call all models of a fleet; kill the server as soon as their memory (PSS) exceeds the limit."""
     peak, texts = 0.0, bodies(64)
     with running(fleet, root, options) as limited:
 
@@ -188,12 +188,12 @@ async def run(options: argparse.Namespace) -> Results:
 
 
 def median(values: Sequence[float]) -> str:
-    """Return the median of the rounds' values and their interval as text."""
+    """Return a text with the median, the smallest and the largest of the rounds' values."""
     return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def report(results: Results, options: argparse.Namespace) -> None:
-    """Print the figures of all fleets as tables."""
+    """Print the measurements of all fleets as tables."""
     print(f"\n{'fleet':<18} {'models':>6}  {'PSS MiB':<24} {'private MiB':<24} {'first load s':<22} further load s")
     for fleet in options.fleets:
         rounds = [loads[fleet] for loads in results.loads if fleet in loads]
@@ -219,7 +219,7 @@ def report(results: Results, options: argparse.Namespace) -> None:
 
 
 def judge(results: Results, options: argparse.Namespace) -> int:
-    """Print the verdict on each goal, and return 1 if one that must be met is missed, else 0."""
+    """Print the verdict on each goal; return 1 if a bound that must be kept is missed in every round, otherwise 0."""
     if options.device == "cuda":
         print("\nThe goals are for two CPUs; there are none for a GPU yet.")
         return 0
@@ -231,12 +231,12 @@ def judge(results: Results, options: argparse.Namespace) -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers of a list like 1,6,12."""
+    """Parse a list of numbers, such as 1,6,12."""
     return [int(part) for part in text.split(",")]
 
 
 def fleet_names(text: str) -> list[str]:
-    """Return the fleets of a list like shared,stock; argparse reports the error of another name."""
+    """Parse a list of fleets' names, such as shared,stock; argparse reports an unknown name as an error."""
     named = text.split(",")
     if unknown := [name for name in named if name not in FLEETS]:
         raise argparse.ArgumentTypeError(f"got {', '.join(unknown)}; allowed: {', '.join(FLEETS)}")

@@ -1,7 +1,7 @@
-"""The fleets that `shared.py` compares: one server each, with the same models behind different handlers.
+"""The fleets that `shared.py` compares: each is one server with the same models, behind a different handler.
 
-Memory and CPU time are those of all Python processes that serve models: workers and engine processes. The server
-itself, and the process that the embedded server forks its workers from, are left out.
+Memory and CPU time are measured over all Python processes that serve models: workers and engine processes. The server
+itself is left out, and so is the process from which the embedded server forks its workers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ENGINE_PROGRAM = "cohost_host.py"
 
 
 def past_handler(folder: Path) -> Path | None:
-    """Write the handler of the past commit below `folder`, and return its folder; None if git does not have it."""
+    """Write the handler of commit PAST_COMMIT below `folder`, and return its folder; None if git lacks the commit."""
     archive = subprocess.run(  # noqa: S603 - git, with fixed arguments
         ["git", "archive", "--format=tar", PAST_COMMIT, "cohost/handler"],  # noqa: S607 - the user's git
         cwd=Path(__file__).parents[1],
@@ -67,14 +67,14 @@ def past_handler(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A handler's fleet: `name`, and the folders of its models in the order in which they are loaded."""
+    """A fleet of models behind one handler; `folders` has the models' folders in the order of loading."""
 
     name: str
     folders: Sequence[Path]
 
 
 def write_fleets(root: Path, options: argparse.Namespace) -> dict[str, Fleet]:
-    """Write the model folders of all fleets below `root`; each model of a fleet has its own file of weights."""
+    """Write the model folders of all fleets below `root`; each model of a fleet has its own copy of the weights."""
     weights = write_weights(root / "weights", Shape("bert", options.layers, options.hidden), options.vocabulary)
     most = max(options.models)
     copies = [shutil.copytree(weights, root / f"weights-{number}") for number in range(most)]
@@ -96,7 +96,7 @@ def write_fleets(root: Path, options: argparse.Namespace) -> dict[str, Fleet]:
 
 
 def bodies(number: int = 1024) -> list[bytes]:
-    """Return request bodies of one text each, of mixed lengths; each time the same."""
+    """Return request bodies with one text each, of mixed lengths; they are the same in each run."""
     return [
         json.dumps({"inputs": text, "parameters": {"truncation": True}}).encode()
         for text in texts_of_mixed_lengths(number)
@@ -105,7 +105,7 @@ def bodies(number: int = 1024) -> list[bytes]:
 
 @dataclass
 class RunningFleet:
-    """A running server with the first models of a fleet; `load_s` has the seconds of each model's load."""
+    """A running server that has loaded some models of a fleet; `load_s` has the seconds of each model's load."""
 
     fleet: Fleet
     server: Server
@@ -118,14 +118,14 @@ class RunningFleet:
         return [folder.name for folder in self.fleet.folders[: len(self.load_s)]]
 
     async def load(self, count: int) -> None:
-        """Load further models, until there are `count`."""
+        """Load further models until `count` models are loaded."""
         for folder in self.fleet.folders[len(self.load_s) : count]:
             started = time.perf_counter()
             await register(self.server, folder.name, folder)
             self.load_s.append(time.perf_counter() - started)
 
     async def call(self, texts: Sequence[bytes], clients: int, seconds: float) -> tuple[Sample, float]:
-        """Send calls to all models in turn; return the measurement, and the processes' CPU seconds meanwhile."""
+        """Call one model after the other; return the measurement, and the processes' CPU seconds for these calls."""
         before = self._cpu()
         sample = await load(self.server, self.names, texts, items=1, clients=clients, seconds=seconds)
         after = self._cpu()
@@ -136,14 +136,14 @@ class RunningFleet:
         return processes_of(self.server.pid, embedded=self.embedded)
 
     def memory(self) -> dict[str, float]:
-        """Return the memory of these processes in MiB: PSS, private pages, and on a GPU that of the card."""
+        """Return the memory of the processes that serve models, in MiB: PSS, private pages, GPU memory if any."""
         pids = [process.pid for process in self.processes()]
         sums = {"pss": sum(pss_mib(pid) for pid in pids), "private": sum(private_mib(pid) for pid in pids)}
         gpu = memory_by_process()
         return sums if gpu is None else {**sums, "gpu": float(sum(mib for pid, mib in gpu.items() if pid in pids))}
 
     def kill(self) -> None:
-        """Kill the server, as a container's memory limit does."""
+        """Kill the server, like a container that exceeds its memory limit."""
         os.kill(self.server.pid, signal.SIGKILL)
 
     def _cpu(self) -> dict[psutil.Process, float]:
@@ -156,12 +156,12 @@ class RunningFleet:
 
 
 def pss_mib(process: int) -> float:
-    """Return a process's memory in MiB, in which pages of several processes count in part; 0 if it has ended."""
+    """Return a process's memory in MiB (PSS: a page of n processes counts as 1/n); 0 if the process has ended."""
     return _rollup_mib(process, {"Pss:"})
 
 
 def private_mib(process: int) -> float:
-    """Return a process's memory in MiB that no other process has; 0 if it has ended."""
+    """Return the MiB of a process's memory that it shares with no other process; 0 if the process has ended."""
     return _rollup_mib(process, {"Private_Clean:", "Private_Dirty:"})
 
 
@@ -175,7 +175,8 @@ def _rollup_mib(process: int, names: set[str]) -> float:
 def processes_of(server: int, *, embedded: bool) -> list[psutil.Process]:
     """Return the workers and engine processes of a server.
 
-    An engine process whose worker has ended is no child of the server any more, but its command line names the server.
+    When the worker that started an engine process has ended, the engine process is no descendant of the server any
+    more, but its command line names the server.
     """
     try:
         family = psutil.Process(server).children(recursive=True)
@@ -191,7 +192,7 @@ def processes_of(server: int, *, embedded: bool) -> list[psutil.Process]:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Return False for a process that has ended and whose parent has not collected its exit code yet."""
+    """Return True if a process runs; a process that has ended, but whose exit code is not collected, does not run."""
     with contextlib.suppress(psutil.Error):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
@@ -208,7 +209,7 @@ def engine_processes() -> Iterator[tuple[psutil.Process, int]]:
 
 @contextlib.contextmanager
 def running(fleet: Fleet, root: Path, options: argparse.Namespace) -> Iterator[RunningFleet]:
-    """Run a server without models for a fleet; at the end of the block end all its processes."""
+    """Start a server for a fleet, without models; when the block ends, end all its processes."""
     name = f"{fleet.name.replace(' ', '-')}-{time.monotonic_ns()}"
     engine = DjlEngine(options.djl_home) if options.engine == "djl" else EmbeddedEngine()
     scratch = root / "servers" / name

@@ -1,7 +1,8 @@
-"""The goals of one engine process for many models, as ratios to as many batched workers, and their verdicts.
+"""The goals of one engine process with many models, as ratios to as many batched workers, and their verdicts.
 
-A goal has a bound that must be kept and one to aim at. A figure has one value per round. A run misses a goal only if
-all values lie on the wrong side of the bound; if the median alone does, the verdict says that it is open.
+A goal has two bounds: one that must be kept, and one to aim at. Each measured ratio has one value per round. The
+verdict is MISSED only if the values of all rounds are on the wrong side of the bound that must be kept. If the median
+is on the wrong side, but not all values, the verdict is "open".
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ALONE, SOME, MANY = 1, 16, 64
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal: a bound that must be kept, and one to aim at; `least` says that greater values are better."""
+    """A goal: a bound that must be kept, and one to aim at; with `least`, greater values are better."""
 
     text: str
     must: float
@@ -31,7 +32,7 @@ class Goal:
     least: bool = False
 
     def keeps(self, value: float, bound: float) -> bool:
-        """Return True if a value keeps a bound."""
+        """Return True if a value is on the right side of a bound."""
         return value >= bound if self.least else value <= bound
 
 
@@ -44,7 +45,7 @@ class Verdict:
 
 
 def verdicts(results: Results, models: Sequence[int], clients: Sequence[int]) -> list[Verdict]:
-    """Return the verdicts on all goals that the results have figures for."""
+    """Return the verdicts on all goals for which the results have values."""
     found = [*_load_goals(results), *_turn_goals(results, models, clients)]
     lines = [_verdict(goal, values) for goal, values in found if values]
     return [*lines, *_limit_verdict(results)]

@@ -1,8 +1,9 @@
-"""Compare the start of the CDK app and of the command line with the least time that their libraries take.
+"""Compare the start-up time of the CDK app and of the command line with the time that their libraries need.
 
-`app.py` is compared with a CDK app of one bucket, both with the environment that the cdk command gives an app, and
-`cohost --help` with the imports of typer and rich. All take turns; the medians of user and system seconds, children
-included, are compared. Exit code 1 if a ratio is beyond the goal. Run it as `python benchmarks/start_up.py`.
+`app.py` is compared with a CDK app of one bucket, both in the environment that the cdk command sets. `cohost --help` is
+compared with the imports of typer and rich. All programs run alternately. The medians of user plus system seconds,
+child processes included, are compared. The exit code is 1 if a ratio exceeds the goal. Run it as `python
+benchmarks/start_up.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def cpu_seconds(arguments: list[str], outdir: Path) -> float:
 
 
 def _environment(outdir: Path) -> dict[str, str]:
-    """Return this process's environment with what the cdk command adds: folder, region, and the context of cdk.json."""
+    """Return this process's environment plus the variables that the cdk command sets: folder, region, context."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     cdk = {"CDK_OUTDIR": str(outdir), "CDK_DEFAULT_REGION": "us-east-1", "CDK_CONTEXT_JSON": json.dumps(context)}
@@ -60,7 +61,7 @@ def _environment(outdir: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Measure the start-ups, print their ratios to the baselines, and return 1 if a ratio is beyond the goal."""
+    """Measure the start-ups, print their ratios to the baselines, and return 1 if a ratio exceeds the goal."""
     seconds: dict[tuple[str, bool], list[float]] = {(name, own): [] for name in PAIRS for own in (True, False)}
     with tempfile.TemporaryDirectory() as folder:
         for run in range(RUNS + 1):

@@ -6,4 +6,4 @@ from cohost.errors import CohostError
 
 
 class LoadError(CohostError):
-    """An option of the load test, or a combination of them, cannot be used."""
+    """An option of the load test, or a combination of options, cannot be used."""

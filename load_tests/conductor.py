@@ -1,6 +1,6 @@
-"""The conductor, which leads a run through its phases: cold calls, and for each step a warm-up and a measurement.
+"""The conductor leads a run through its phases: cold calls, then for each step a warm-up and a measurement.
 
-The conductor runs in the process that leads Locust: the only process, or the master, which sends messages to the
+The conductor runs in Locust's only process or, with several processes, in Locust's master, which sends messages to the
 workers.
 """
 
@@ -37,7 +37,7 @@ EVERYBODY = 1_000_000
 
 
 class Conductor:
-    """The conductor of one run. `phases` holds the phases that have ended, `running` the phase under way.
+    """The conductor of one run. `phases` holds the phases that have ended, `running` the current phase.
 
     `prepared` returns True if every process can make calls; `progress` is called at the start of each phase.
     """
@@ -62,9 +62,10 @@ class Conductor:
         self._progress = progress
 
     def run(self, *, cold: bool, wake_limit_s: float | None) -> None:
-        """Run all phases; measure nothing if the target does not wake up, or no model answers.
+        """Run all phases; measure nothing if the target stays at zero copies or no model answers its first call.
 
-        With `wake_limit_s`, the run first waits up to that many seconds for an inference component at zero copies.
+        With `wake_limit_s`, first wait up to that many seconds until an inference component at zero copies has started
+        a copy.
         """
         while not self._prepared():
             gevent.sleep(POLL_S)
@@ -83,7 +84,7 @@ class Conductor:
         self.completed = True
 
     def finish(self) -> None:
-        """End the phase that is under way, if there is one."""
+        """End the current phase, if there is one."""
         if self.running is None:
             return
         self._runner.send_message(END, {})
@@ -96,7 +97,7 @@ class Conductor:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """Record the calls of the context as a phase, in which this process makes calls one after the other."""
+        """Record the calls made inside the `with` block, one after the other by this process, as a phase."""
         started, batch = now(), self._steps[0].batch
         self._progress(phase=name, step=0, steps=len(self._steps), seconds=None)
         yield
@@ -114,7 +115,7 @@ class Conductor:
         return any(call.failure is None for call in self.cold)
 
     def _gather_users(self, needed: int) -> None:
-        """Wait until Locust has started as many users as the largest step needs, or more if the user requested more."""
+        """Wait until Locust has started `needed` users, or more if a higher number was requested."""
         if self._runner.target_user_count < needed:
             self._runner.start(needed, spawn_rate=SPAWN_RATE)
         while self._runner.state != STATE_RUNNING or self._runner.user_count < needed:
@@ -133,7 +134,7 @@ class Conductor:
         self._cue(step, kind)
 
     def _until_stopped(self, step: Step, index: int) -> NoReturn:
-        """Measure until this greenlet is stopped; another number of users on Locust's page begins another phase."""
+        """Measure until this greenlet is stopped; begin a new phase if the number of users on Locust's page changes."""
         while True:
             self._begin(step, index, "measured", None)
             while self._runner.target_user_count == step.concurrency:
@@ -161,7 +162,7 @@ class Conductor:
             self._runner.send_message(BEGIN, cue.message(), client)
 
     def _nodes(self) -> list[tuple[str | None, int]]:
-        """Return the processes that make calls: Locust's id (None for this process) and number of users of each."""
+        """Return each process that makes calls: its Locust id (None for this process) and its number of users."""
         if isinstance(self._runner, MasterRunner):
             active = self._runner.clients.running + self._runner.clients.spawning + self._runner.clients.ready
             return [(client.id, client.user_count) for client in sorted(active, key=lambda client: client.id)]

@@ -1,9 +1,9 @@
-"""The locustfile: load on the encoders, with every option of Locust.
+"""The locustfile: puts load on the encoder models; all options of Locust work.
 
     locust -f load_tests/encoders.py --headless -u 8 -t 60
     locust -f load_tests/encoders.py --headless --sweep-batch --sweep-concurrency 1,2,4,8
 
-Without --host and --endpoint, users call all models of the endpoint of the stack LmiCohostStack, in a mix.
+Without --host and --endpoint, the endpoint of the stack LmiCohostStack is called, with a mix of all its models.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _events: Any = locust.events
 
 
 class Encoders(locust.User):
-    """One caller, a Locust user that takes part in the phases that the conductor announces."""
+    """One caller: a Locust user that makes calls in the phases that the conductor starts."""
 
     def on_start(self) -> None:
-        """Take a number for this user, once the process has found its target; Locust may start users before."""
+        """Take a number for this user, after the process has found its target; Locust may start users earlier."""
         _prepared.wait()
         self.session = _lifecycles[id(self.environment)].session
         self.slot = self.session.enter()

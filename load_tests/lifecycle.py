@@ -1,4 +1,4 @@
-"""The connection of a run to Locust's events, in the same way in a single process, a master and a worker."""
+"""Connect a run to Locust's events, in a single process, a master or a worker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PART_KEY = "cohost"
 
 
 class Lifecycle:
-    """The part of a load test in one process; it is created when Locust is ready, and driven by Locust's events."""
+    """One process's part of a load test: created when Locust is ready, and driven by Locust's events."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -78,7 +78,7 @@ class Lifecycle:
         return session
 
     def _choose_users(self) -> None:
-        """Set the number of users and their spawn rate, each if its option is not given.
+        """Set the number of users and the spawn rate, unless their options are given.
 
         Locust's default spawn rate, one user per second, is too slow: measuring begins once all users run.
         """
@@ -89,7 +89,7 @@ class Lifecycle:
 
     @property
     def leads(self) -> bool:
-        """Return True if this process leads the run: it is the only process, or the master."""
+        """Return True if this process leads the run, as the only process or as the master."""
         return isinstance(self.runner, LocalRunner | MasterRunner)
 
     def _listen(self) -> None:
@@ -113,7 +113,7 @@ class Lifecycle:
             self.runner.send_message(PREPARED, {})
 
     def _all_prepared(self) -> bool:
-        """Return True if every worker has found the run's target.
+        """Return True if every worker has found the run's target, so that it can make calls.
 
         Locust itself reports a worker as ready as soon as the worker is connected.
         """
@@ -144,7 +144,7 @@ class Lifecycle:
         gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 
     def _on_stopping(self, **_: object) -> None:
-        """Wait for the calls under way before Locust stops their users."""
+        """Wait for calls without an answer yet, before Locust stops their users."""
         if self._leader is not None:
             self._leader.kill(block=True)
         if self._conductor is not None:
@@ -156,7 +156,7 @@ class Lifecycle:
             self._gather(limit)
 
     def _gather(self, limit: float) -> None:
-        """Request the end of the run from all workers, and wait for the last samples of each worker."""
+        """Tell all workers to end the run, and wait for the last samples of each worker."""
         waited_for = {client.id for client in self.runner.clients.all}
         self._parts.clear()
         self.runner.send_message(FINISH, {"limit": limit})
@@ -166,7 +166,7 @@ class Lifecycle:
             waited_for &= {client.id for client in self.runner.clients.all} | set(self._parts)
 
     def _on_stop(self, **_: object) -> None:
-        """Write the run to its folder, and set the exit code."""
+        """Write the run's result to its folder, and set the exit code."""
         conductor, folder = self._conductor, self._folder
         if conductor is None or folder is None:
             return
@@ -245,6 +245,6 @@ class Lifecycle:
         self._send_part()
 
     def _send_part(self) -> None:
-        """Send the last samples and the number of connections of this process to the master."""
+        """Send this process's last samples and number of connections to the master."""
         opened = self.session.transport.connections_opened
         self.runner.send_message(PART, {**self.recorder.take(), "connections": opened})

@@ -1,6 +1,6 @@
-"""The load test's own options beside Locust's, each with an environment variable, and the parsers of their values.
+"""The options that the load test adds to Locust's, each with an environment variable, and parsers of their values.
 
-A wrong value ends the run with one line that states the allowed values.
+A wrong value ends the program with one line that states the allowed values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _read(
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of an option's value, a whole number from `least` to `most`."""
+    """Return a parser for an option whose value is a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         return int(_read(text, f"a whole number from {least} to {most}", least=least, most=most, kind=int))
@@ -69,7 +69,7 @@ def parse_sweep(text: str) -> tuple[int, ...]:
 
 
 def parse_models(text: str) -> dict[str, float]:
-    """Parse the weights of models, such as mdeberta=2,minilm; a name alone has the weight 1."""
+    """Parse the weights of models, such as mdeberta=2,minilm; a name without a weight gets the weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, equals, weight = part.strip().partition("=")
@@ -197,7 +197,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to Locust's parser, in groups of their own in `--help`, and bind Locust's ports to this machine.
 
-    All values are plain data, paths too, because a master sends them to its workers. A second call has no effect.
+    All values, also paths, are plain data, because a master sends them to its workers. A second call has no effect.
     """
     stay_at_home(parser)
     if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - argparse has no public list

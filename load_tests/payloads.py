@@ -1,6 +1,6 @@
 """Request bodies, built from a seed before a measurement, so that two runs with the same seed send the same bodies.
 
-On request their texts have an exact number of tokens, counted by the model's own tokenizer.
+With --pad-to-max, the texts have an exact number of tokens, counted by the model's own tokenizer.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SPECIAL_TOKENS = 2
 class TokenCounter:
     """A counter of texts' tokens for one model.
 
-    `max_length` is the model's limit of tokens; `exact` is True if the model's own tokenizer counts. Otherwise `count`
-    returns the most tokens that any tokenizer has.
+    `max_length` is the model's limit in tokens. `exact` is True if `count` uses the model's own tokenizer. Otherwise
+    `count` returns the largest number that any tokenizer could return.
     """
 
     count: Callable[[str], int]
@@ -61,7 +61,7 @@ class TokenCounter:
         return [self._text(sentences) for _ in range(number)]
 
     def fit(self, text: str) -> str:
-        """Return the text cut at its end to `max_length` tokens, because DJL's own handler fails on longer texts."""
+        """Return the text, cut to at most `max_length` tokens, because DJL's own handler fails on longer texts."""
         words = text.split()
         while len(words) > 1 and self.count(" ".join(words)) > self.max_length:
             words = words[: len(words) * 9 // 10]
@@ -94,10 +94,10 @@ class TokenCounter:
 
 
 def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) -> TokenCounter:
-    """Return the token counter of a model whose tokenizer is in a folder (None: the tokenizer was not found).
+    """Return a model's token counter; its tokenizer is in `folder`, which is None if no tokenizer was found.
 
-    With the `labels` of zero-shot classification the tokens of the longest hypothesis count too, because the model's
-    input is a text and a hypothesis.
+    With `labels`, for zero-shot classification, the tokens of the longest hypothesis are added to those of each text,
+    because the model's input is a text and a hypothesis.
     """
     if folder is None:
         beside = max((_most_tokens(HYPOTHESIS.format(label)) for label in labels), default=0)
@@ -115,7 +115,7 @@ def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) 
 
 
 def limit_of(folder: Path) -> int:
-    """Return a model's limit of tokens, by the configuration files in its folder.
+    """Return a model's limit in tokens, read from the configuration files in its folder.
 
     The limit is the smaller of the tokenizer's own maximum and the number of the model's positions, or 512 if neither
     is stated.
@@ -132,7 +132,7 @@ def limit_of(folder: Path) -> int:
 def find_tokenizer(model_id: str | None, revision: str | None, hubs: Sequence[Path]) -> Path | None:
     """Return the folder with a model's tokenizer.json; None if it was not found.
 
-    The folder is looked for in the hub folders, in a Python package, and in the Hugging Face cache.
+    The function searches the folders of --hub, for one model also its Python package, and the Hugging Face cache.
     """
     if model_id is None or model_id.startswith("s3://"):
         return None
@@ -155,9 +155,9 @@ def _cached(model_id: str, revision: str | None) -> Path | None:
 
 
 def _most_tokens(text: str) -> int:
-    """Return the number of tokens that a text has at most, with any tokenizer: one per byte in UTF-8, and the special.
+    """Return the most tokens that any tokenizer makes of a text: its bytes in UTF-8, plus SPECIAL_TOKENS.
 
-    A tokenizer of bytes without merges has so many.
+    A tokenizer of bytes without merges makes that many.
     """
     return len(text.encode()) + SPECIAL_TOKENS
 
@@ -191,7 +191,7 @@ class Payload:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The user's requirements on payloads, by the load test's options."""
+    """The requirements that the load test's options state for payloads."""
 
     seed: int
     pad_to_max: bool
@@ -201,7 +201,7 @@ class Wanted:
 
     @property
     def description(self) -> str:
-        """Return the description of the texts for the report."""
+        """Return a sentence about the texts, for the report."""
         if self.texts:
             return f"the lines of {self.texts.name}, seed {self.seed}"
         if self.pad_to_max:
@@ -214,9 +214,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Book:
-    """The payloads of one model by batch size.
+    """The payloads of one model for each batch size.
 
-    `tokens` has the fewest and the most tokens of a text; None if they were not counted.
+    `tokens` is the pair (fewest, most) of tokens in a text; None if the tokens were not counted.
     """
 
     payloads: Mapping[int, tuple[Payload, ...]]
@@ -261,7 +261,7 @@ def _sentence_count(rng: random.Random) -> int:
 
 
 def _endless(rng: random.Random) -> Iterator[str]:
-    """Yield sentences without an end; most neighbouring sentences are of one language, as in real text."""
+    """Yield sentences for ever; most neighbouring sentences are in the same language, as in real text."""
     languages = list(_corpus().values())
     while True:
         language = rng.choice(languages)

@@ -1,4 +1,4 @@
-"""The phases of a run: the plan of its steps, its cold calls, and its wake-up from zero copies."""
+"""The phases of a run: the plan of its steps, the cold calls, and the wake-up of a target at zero copies."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ SPAWN_RATE = 100
 class Step:
     """One measured step of a run.
 
-    `batch` is the number of texts per call, `concurrency` the number of callers (in an open load the most calls under
-    way), `rate` the calls per second (None in a closed load). `seconds` is None for a step without a set end; `settle`
-    is the length of the warm-up before the step, in seconds.
+    `batch` is the number of texts per call. `concurrency` is the number of callers; in an open load, it limits the
+    number of calls at the same time. `rate` is the planned calls per second; None in a closed load. `seconds` is the
+    step's duration; None if the step runs until the user stops it. `settle` is the duration of the warm-up before the
+    step, in seconds.
     """
 
     batch: int
@@ -55,7 +56,7 @@ class Step:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check the options that exclude or need each other.
+    """Check that no options exclude each other, and that none lacks an option that it needs.
 
     Raises:
         LoadError: two options exclude each other, or an option is missing that another needs.
@@ -88,12 +89,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 def default_users(rate: float | None) -> int:
-    """Return the number of users if -u is left out: 1, or in an open load enough for calls of up to four seconds."""
+    """Return the number of users if -u is left out: 1; in an open load, enough for calls of up to four seconds."""
     return 1 if rate is None else max(10, min(1000, round(4 * rate)))
 
 
 def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
-    """Return a run's steps in order: the batch sweep at `users` callers, then the concurrency sweep at --batch-size."""
+    """Return a run's steps: first the batch sweep with `users` callers, then the concurrency sweep at --batch-size."""
     pairs = [(batch, users) for batch in options.sweep_batch or ()]
     pairs += [(options.batch_size, callers) for callers in options.sweep_concurrency or ()]
     seconds = options.measure or (SWEEP_SECONDS if pairs else None)
@@ -129,7 +130,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 
 
 def first_calls(session: Session, phase: int, batch: int) -> tuple[ColdCall, ...]:
-    """Call each model in turn until it answers, and once more, so that the difference is the time of loading."""
+    """Call one model after the other until it answers, then once more: the difference is the time for loading."""
     return tuple(_first_call(session, phase, index, batch) for index in range(len(session.resolved.models)))
 
 
@@ -157,10 +158,10 @@ _logger = logging.getLogger("load_tests")
 
 
 def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
-    """Call the first model until a copy answers; return False if no copy answered within `limit_s` seconds.
+    """Call the first model until a copy of the inference component answers; return False after `limit_s` seconds.
 
-    A target without an inference component never has zero copies, and is not called. After the wake-up, the instances
-    of the session's target are counted again.
+    A target without an inference component never has zero copies, so it is not called. After the wake-up, the session's
+    target gets the endpoint's new number of instances.
     """
     target = session.resolved.target
     component = target.inference_component_name

@@ -1,7 +1,7 @@
-"""The evaluation of calls' answers, and their storage as samples.
+"""Evaluate the answers to calls, and store one sample per call.
 
-Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType header); DJL Serving 0.36.0 (a body of
-`code` and `type` for its errors; DJL's own handler answers input that it cannot read with 200 and a sentence).
+Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType header); DJL Serving 0.36.0 (an error's body
+has `code` and `type`, but DJL's own handler answers unreadable input with status 200 and a sentence).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BY_ERROR_TYPE = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The evaluation of an answer: the call's outcome, the HTTP status that counts, and the text of a failure."""
+    """The evaluation of an answer: the call's outcome, the HTTP status to count it under, and the text of a failure."""
 
     outcome: Outcome
     status: int
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def failure(self) -> str:
-        """Return the name under which the failure is counted, with its status; empty for a success."""
+        """Return the name, with the HTTP status, under which the failure is counted; empty for a success."""
         return "" if self.outcome is Outcome.OK else self.outcome.counted_as(self.status)
 
 
@@ -88,7 +88,7 @@ def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:
 
 
 def _fault_of(body: bytes, task: str, items: int) -> str | None:
-    """Return the fault in the body of an answer with status 200; None if the body has one result per item."""
+    """Return the fault in the body of an answer with status 200; None if the body has one valid result per text."""
     if len(body) > LARGE_ANSWER_BYTES and body.startswith(b"[[[["):
         # One item of an embedding ends with three brackets, its inner lists with two or one.
         found = body.count(b"]]]") if body.endswith(b"]]]]") else 0
@@ -120,7 +120,7 @@ def _is_class(value: object) -> bool:
 
 
 def _is_classification(value: object) -> bool:
-    """Return True for a label with its score, or with the parameter `top_k` a list of these."""
+    """Return True for a label with its score, or for a list of these, the answer to the parameter `top_k`."""
     return _is_class(value) or (isinstance(value, list) and bool(value) and all(map(_is_class, value)))
 
 
@@ -134,9 +134,10 @@ def _is_zero_shot(value: object) -> bool:
 
 
 def _is_embedding(value: object, depth: int = 3) -> bool:
-    """Return True for a list of numbers, or for lists of such lists without an empty one, at most `depth` levels.
+    """Return True for a list of numbers, or for nested lists of numbers, none of them empty, of at most `depth` levels.
 
-    The server's own handler answers a text with 1 x tokens x numbers, a pooled answer has the numbers alone.
+    DJL's own handler answers a text with nested lists of shape 1 x tokens x numbers; a pooled answer is one list of
+    numbers.
     """
     if not isinstance(value, list) or not value or depth == 0:
         return False
@@ -165,9 +166,9 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 class Recorder:
-    """The recorder of samples and ticks, in the order of arrival.
+    """Records samples (one per call) and ticks (one per second, with the state of a process), in order of arrival.
 
-    A row is stored as a tuple, because filling an array row by row takes ten times as long.
+    Each one is stored as a tuple, because filling an array row by row takes ten times as long.
     """
 
     def __init__(self) -> None:
@@ -177,30 +178,30 @@ class Recorder:
         self._received_ticks: list[Samples] = []
 
     def add(self, row: Row) -> None:
-        """Record a call, given as the fields of SAMPLE in their order."""
+        """Record a call; the row has the fields of SAMPLE, in their order."""
         self._rows.append(row)
 
     def tick(self, row: Tick) -> None:
-        """Record a tick of the generator, given as the fields of TICK in their order."""
+        """Record a tick, the state of a process in one second; the row has the fields of TICK, in their order."""
         self._ticks.append(row)
 
     def take(self) -> dict[str, bytes]:
-        """Remove and return the recorded samples and ticks, as bytes to send to another process."""
+        """Remove and return the samples (one per call) and ticks (one per second), as bytes for another process."""
         rows, self._rows = self._rows, []
         ticks, self._ticks = self._ticks, []
         return {"samples": np.array(rows, SAMPLE).tobytes(), "ticks": np.array(ticks, TICK).tobytes()}
 
     def receive(self, parts: dict[str, bytes]) -> None:
-        """Store the samples and ticks that another process sent with `take`."""
+        """Store the samples and ticks that another process removed with `take` and sent here."""
         self._received.append(np.frombuffer(parts["samples"], SAMPLE))
         self._received_ticks.append(np.frombuffer(parts["ticks"], TICK))
 
     def all(self) -> tuple[Samples, Samples]:
-        """Return all samples and all ticks of all processes, ordered by time."""
+        """Return the samples (one per call) and ticks (one per second) of all processes, ordered by time."""
         samples = merge([*self._received, np.array(self._rows, SAMPLE)])
         ticks = merge([*self._received_ticks, np.array(self._ticks, TICK)], TICK)
         return np.sort(samples, order="planned"), np.sort(ticks, order="at")
 
     def clear(self) -> None:
-        """Drop all samples and ticks, for a new run."""
+        """Delete all recorded samples (one per call) and ticks (one per second), so that a new run can start."""
         self.__init__()  # type: ignore[misc]

@@ -36,7 +36,7 @@ _PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")
 
 
 def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
-    """Return the folder for a run's result; `taken` is True if an earlier run of this process has the folder --out."""
+    """Return the folder for a run's result; `taken` is True if an earlier run of this process has used --out."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.out is None:
         return DEFAULT_OUT / stamp
@@ -54,7 +54,7 @@ def make_run(
     processes: int,
     connections: int,
 ) -> Run:
-    """Return the run with all samples recorded so far, and without marks."""
+    """Return the run with all samples recorded so far; marks (limits to the use of its numbers) are added later."""
     samples, ticks = recorder.all()
     target = session.resolved.target
     models = zip(session.resolved.models, session.books, strict=True)
@@ -80,14 +80,14 @@ def make_run(
 
 
 def metrics_session() -> boto3.Session:
-    """Return a session for reading CloudWatch at the end of a run: a few seconds, and one more attempt, at most."""
+    """Return a session for CloudWatch at the end of a run, with short time-outs and at most one retry."""
     session = botocore.session.Session()
     session.set_default_client_config(Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2}))
     return boto3.Session(botocore_session=session)
 
 
 def exit_code(marks: Sequence[Mark]) -> int:
-    """Return the exit code of a run: 3 if the measurement is invalid, 1 if it missed a limit of the user, else 0."""
+    """Return a run's exit code: 3 if the measurement is invalid, 1 if it exceeds a limit of the user, otherwise 0."""
     if any(mark.invalid for mark in marks):
         return EXIT_INVALID
     return EXIT_FAULT if any(mark.code in {"error-rate", "p99"} for mark in marks) else 0
@@ -96,7 +96,7 @@ def exit_code(marks: Sequence[Mark]) -> int:
 def price_of(target: Target, stated: float | None) -> Price | None:
     """Return the price per hour of the target's instances; None if it is unknown or the target is the emulator.
 
-    A `stated` price, in USD, replaces the price list's.
+    A `stated` price, in USD, is used in place of the price list.
     """
     if stated is not None:
         return Price(usd_per_hour=stated, source="--price", date=datetime.now(UTC).date().isoformat())

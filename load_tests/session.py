@@ -1,4 +1,4 @@
-"""The state of one generator process: the target, the payloads, and the calls of its users."""
+"""The state of one process that makes calls: the target, the payloads, and the calls of its users."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PAUSE_S = 0.1
 
 
 class CallFailed(Exception):  # noqa: N818 - Locust prints the class's name in its table of failures
-    """A call failed. The text is the kind of failure with its status, by which Locust counts failures."""
+    """A call failed; the error's text (kind of failure, HTTP status) is the name under which Locust counts it."""
 
 
 class Session:
     """The calls of all users of one process in a run.
 
     `books` holds the payloads of each model. `single` is True if only one step is measured; Locust's statistics then
-    have the name of the model without the step. `rank` is the number of this process in the run.
+    show a model's name without the step's name. `rank` is the number of this process in the run.
     """
 
     def __init__(self, environment: Environment, resolved: Resolved, books: Sequence[Book], recorder: Recorder) -> None:
@@ -53,7 +53,7 @@ class Session:
         self._slots = itertools.count()
 
     def enter(self) -> int:
-        """Return the number of a new user: the lowest that no user of this process has."""
+        """Return a number for a new user, the lowest that no other user of this process has."""
         return heapq.heappop(self._free) if self._free else next(self._slots)
 
     def leave(self, slot: int) -> None:
@@ -61,7 +61,7 @@ class Session:
         heapq.heappush(self._free, slot)
 
     def play(self, slot: int) -> None:
-        """Make a user's calls in every phase, one after the other, until the user's greenlet is stopped."""
+        """Make one user's calls, one after the other, in every phase until the user's greenlet is stopped."""
         while True:
             phase = self.stage.wait(slot)
             if phase is not None:
@@ -81,9 +81,10 @@ class Session:
                 self._report(phase, model, exchange, verdict, planned)
 
     def _wait_until(self, planned: float, phase: Phase) -> bool:
-        """Sleep until a planned moment; return False if the phase ended before.
+        """Sleep until a planned moment; return False if the phase ended earlier.
 
-        In this case `Stage.end` has returned the moment among those without a call if it had passed.
+        If False is returned, `Stage.end` has already reported the moment as one without a call, unless it lies after
+        the phase's end.
         """
         phase.pending.append(planned)
         while (left := planned - now()) > 0 and phase.ends is None:
@@ -121,7 +122,7 @@ class Session:
         return exchange, verdict
 
     def miss(self, phase: int, moments: Sequence[float]) -> None:
-        """Record calls of a phase that were due and never sent, as model 0, since no model was drawn for them."""
+        """Record calls of a phase that were due and never sent, under model 0, since no model was drawn for them."""
         for planned in moments:
             self._recorder.add((planned, NEVER, NEVER, phase, 0, 1, 0, Outcome.UNSENT, self.rank))
 

@@ -1,4 +1,4 @@
-"""The phase under way in one process, the users that wait for it, and the clock for all times of a run."""
+"""The current phase in one process, the users that wait for a phase, and the clock for all times of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANCHOR = time.time() - time.perf_counter()
 
 
 def now() -> float:
-    """Return the seconds since the epoch, with the steady progress of the performance counter.
+    """Return the seconds since the epoch, advanced by the performance counter.
 
     The wall clock is read once per process, so that a correction of the wall clock during a run changes no latency.
     """
@@ -33,8 +33,8 @@ IDLE_POLL_S = 0.005
 class Cue:
     """The conductor's message to a process at the start of a phase.
 
-    `callers` is the number of the process's users that take part, `rate` the process's part of the planned calls per
-    second (None in a closed load), `rank` the number of the process in the run.
+    `callers` is the number of the process's users that take part. `rate` is the process's share of the planned calls
+    per second; None in a closed load. `rank` is the number of the process in the run.
     """
 
     phase: int
@@ -47,7 +47,7 @@ class Cue:
     seed: int
 
     def message(self) -> dict[str, Any]:
-        """Return the cue as the data of a message."""
+        """Return the fields as the data of a Locust message."""
         return dict(vars(self))
 
 
@@ -55,8 +55,8 @@ class Cue:
 class Phase:
     """A phase in one process; all moments are in seconds since the epoch.
 
-    `arrivals` yields the planned moments of an open load, without an end; None in a closed load. `pending` holds the
-    planned moments that users wait for. `ends` is None until the phase has ended.
+    `arrivals` yields an endless series of planned moments in an open load; None in a closed load. `pending` holds the
+    planned moments that users are waiting for. `ends` is the moment at which the phase ended; None before.
     """
 
     cue: Cue
@@ -65,7 +65,7 @@ class Phase:
     pending: list[float] = field(default_factory=list)
 
     def next_due(self) -> float | None:
-        """Return the next planned moment of an open load; None in a closed load, or if the phase ended before it."""
+        """Return the next planned moment; None in a closed load, or if the phase ended before that moment."""
         if self.arrivals is None:
             return None
         planned = next(self.arrivals)
@@ -73,7 +73,7 @@ class Phase:
 
 
 class Stage:
-    """The stage of one process, at which users wait for a phase; `in_flight` is the number of calls under way."""
+    """One process's users wait here for a phase; `in_flight` is the number of calls that are not answered yet."""
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
@@ -81,14 +81,14 @@ class Stage:
         self._changed = Event()
 
     def begin(self, cue: Cue) -> None:
-        """Start a phase; the phase before must have been ended."""
+        """Start a phase; the previous phase must have ended."""
         seed = f"{cue.seed} {cue.phase} {cue.rank}"
         self.phase = Phase(cue, poisson(cue.rate, seed) if cue.rate and cue.callers else None)
         changed, self._changed = self._changed, Event()
         changed.set()
 
     def end(self) -> list[float]:
-        """End the phase under way; return the planned moments that have passed without a call."""
+        """End the current phase; return the planned moments that have passed without a call."""
         phase, self.phase = self.phase, None
         if phase is None:
             return []
@@ -97,7 +97,7 @@ class Stage:
         return [planned for planned in phase.pending if planned <= ends] + list(iter(phase.next_due, None))
 
     def wait(self, slot: int) -> Phase | None:
-        """Return the phase in which the user with this number takes part; None if none begins within `WAIT_S`."""
+        """Return the phase in which user number `slot` takes part; None if no such phase begins within `WAIT_S`."""
         phase = self.phase
         if phase is None or slot >= phase.cue.callers:
             self._changed.wait(WAIT_S)
@@ -105,7 +105,7 @@ class Stage:
         return phase if phase is not None and slot < phase.cue.callers else None
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until no call is under way; return False if calls are still under way after the time-out."""
+        """Wait until every call is answered; return False if calls are still unanswered after the time-out."""
         deadline = now() + timeout_s
         while self.in_flight and now() < deadline:
             gevent.sleep(IDLE_POLL_S)
@@ -113,7 +113,7 @@ class Stage:
 
 
 def poisson(rate: float, seed: str) -> Iterator[float]:
-    """Yield the moments of a Poisson process from now on, `rate` per second on average, without an end."""
+    """Yield, for ever, the moments of a Poisson process that starts now, `rate` per second on average."""
     rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
     at = now()
     while True:
@@ -122,7 +122,7 @@ def poisson(rate: float, seed: str) -> Iterator[float]:
 
 
 def shares(callers: int, users: Sequence[int]) -> list[int]:
-    """Return the number of callers of each process: `callers` spread evenly, at most a process's number of users."""
+    """Spread `callers` evenly over processes, none of which gets more than its number of `users`; return each share."""
     given = [0] * len(users)
     left = min(callers, sum(users))
     while left:
@@ -134,9 +134,10 @@ def shares(callers: int, users: Sequence[int]) -> list[int]:
 
 
 def deck(weights: Sequence[float], seed: str) -> Iterator[int]:
-    """Yield indexes of weights, drawn by weight, without an end.
+    """Yield, for ever, indexes of `weights`, each as often as its weight.
 
-    Whole shuffled decks are drawn, in which each index has its share, so that short phases have the right shares too.
+    The indexes are drawn like cards, one shuffled deck after the other. Each deck has every index in its share, so that
+    the shares are right in short phases, too.
     """
     rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
     least = min(weights)

@@ -1,4 +1,4 @@
-"""The target of a run's calls: the endpoint of a stack, an endpoint by its name, or a container by its URL."""
+"""The target of a run's calls: a stack's endpoint, an endpoint given by its name, or a container given by its URL."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIST_TIMEOUT_S = 5
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of one model's calls: the path below the target's URL, and the header fields."""
+    """The destination of one model's calls: the path after the target's URL, and the header fields."""
 
     path: str
     headers: Mapping[str, str]
@@ -51,7 +51,7 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """The resolved target of a run. `models`, `destinations` and `revisions` have one entry per model, in one order.
+    """A run's target; `models`, `destinations` and `revisions` have one entry per model, in the same order.
 
     `credentials` None means that calls are not signed.
     """
@@ -64,12 +64,12 @@ class Resolved:
 
     @property
     def container(self) -> bool:
-        """Return True if the target is a container without SageMaker in front of it."""
+        """Return True if calls go to a container directly, without SageMaker."""
         return self.target.kind == "container"
 
 
 def resolve(options: argparse.Namespace) -> Resolved:
-    """Return the target and the models that the options and the environment name.
+    """Find and return the target and the models that the options and environment variables name.
 
     Raises:
         CohostError: the target or a model does not exist, or a model's task is not known.
@@ -204,10 +204,9 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
 def _served_names(
     base: str, headers: Mapping[str, str], wanted: Collection[str], catalog: Catalog | None
 ) -> dict[str, str]:
-    """Return the container's name of each model to call, by the model's name in the catalog.
+    """Return the name that a container uses for each model to call; keys are the models' names in the catalog.
 
-    The container's name and the catalog's name of a model differ if the container was started with a folder per model,
-    as on a scale-to-zero endpoint.
+    Both names of a model differ if the container was started with a folder per model, as on a scale-to-zero endpoint.
     """
     if wanted and all(server_name(name) == name for name in wanted):
         return {name: name for name in wanted}
@@ -237,7 +236,7 @@ def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def _sagemaker_destination(route: Route) -> Destination:
-    """Return path and header fields of InvokeEndpoint for a route, by botocore's model of the service."""
+    """Return the path and header fields of InvokeEndpoint for a route, derived from botocore's service model."""
     arguments = route.arguments()
     operation = get_session().get_service_model("sagemaker-runtime").operation_model("InvokeEndpoint")
     members: Mapping[str, Any] = getattr(operation.input_shape, "members", {})
@@ -247,9 +246,9 @@ def _sagemaker_destination(route: Route) -> Destination:
 
 
 def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, Any]:
-    """Return the variant, instances and image behind a route, by the fields of `Target`.
+    """Return the variant, instances and image that serve a route, as values for the fields of `Target`.
 
-    Fields that the caller has no right to read are left out, since calls do not need this right.
+    Fields that the caller has no permission to read are left out, since calls do not need that permission.
 
     Raises:
         LoadError: the options name an inference component that the endpoint does not have, or lack one that it needs.
@@ -272,13 +271,13 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
 
 
 def partitions_of(variant: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the GPU partitions of a variant, of which SageMaker takes one layout for all GPUs."""
+    """Return the GPU partitions of a variant; SageMaker accepts one layout, which applies to all GPUs."""
     layouts = variant.get("AcceleratorPartitionLayouts") or [{}]
     return tuple(layouts[0].get("AcceleratorPartitionTypes", ()))
 
 
 def instances_of(sagemaker: SageMakerClient, endpoint_name: str) -> int | None:
-    """Return the current number of an endpoint's instances; None without the right to read it."""
+    """Return the current number of an endpoint's instances; None if the caller may not read the number."""
     try:
         return _instance_count(sagemaker.describe_endpoint(EndpointName=endpoint_name))
     except (ClientError, BotoCoreError):
@@ -292,7 +291,7 @@ def _instance_count(endpoint: DescribeEndpointOutputTypeDef) -> int | None:
 
 # `variant` is a part of SageMaker's answer
 def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:
-    """Return the name of the SageMaker model behind a route: of the variant, or of the inference component.
+    """Return the name of the SageMaker model that serves a route: that of the variant or of the inference component.
 
     Raises:
         LoadError: the route has an inference component and the endpoint has none, or the reverse.

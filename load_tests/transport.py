@@ -1,4 +1,4 @@
-"""The transport of measured calls: each is one signed request over a persistent connection, without a retry.
+"""The transport of measured calls: each call is one signed request over a persistent connection, without a retry.
 
 boto3 makes about a third as many calls per second on one core (`make bench-load` measures this ratio), so calls are
 made with boto3's own signer and a gevent-friendly HTTP client.
@@ -45,9 +45,10 @@ _original_poll = get_original("select", "poll")
 
 @dataclass(slots=True)
 class Exchange:
-    """One call and its answer, or in `broken` and `detail` the error of the network.
+    """One call and its answer; after a network error, `broken` and `detail` describe the error.
 
-    `sent` and `done` are the moments of the first byte sent and of the answer read, in seconds since the epoch.
+    `sent` is the moment before the first byte is sent, `done` the moment after the whole answer is read, in seconds
+    since the epoch.
     """
 
     sent: float
@@ -60,7 +61,7 @@ class Exchange:
 
 
 class Transport:
-    """The sender of calls to one target; any number of greenlets of one process can use it at the same time."""
+    """Sends calls to one target; any number of greenlets of one process can use it at the same time."""
 
     def __init__(self, resolved: Resolved, timeout_s: float) -> None:
         self._credentials = resolved.credentials
@@ -78,7 +79,7 @@ class Transport:
         return self._pool.opened
 
     def send(self, destination: Destination, body: bytes) -> Exchange:
-        """Send one call and read its whole answer; an error of the network is returned and not raised."""
+        """Send one call and read its whole answer; a network error is returned in the `Exchange`, not raised."""
         headers = self._headers(destination, body)
         exchange = Exchange(sent=now(), done=0.0)
         try:
@@ -94,7 +95,7 @@ class Transport:
         return exchange
 
     def close(self) -> None:
-        """Close all connections that no call uses."""
+        """Close all connections that no call is using."""
         self._client.close()
 
     def _headers(self, destination: Destination, body: bytes) -> dict[str, str]:
@@ -107,9 +108,9 @@ class Transport:
 
 
 class _Counting:
-    """The extension of both connection pools: a count of opened connections, and a check of free connections.
+    """A mixin of both connection pools that counts opened connections and checks if a free connection still works.
 
-    Unlike the library's own check, it works with any number of open files.
+    Unlike the library's own check, this check works with any number of open files.
     """
 
     opened = 0

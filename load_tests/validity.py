@@ -1,6 +1,6 @@
-"""The marks that limit the use of a run's numbers, such as a generator at its limit or a step that was cut short.
+"""Marks: warnings about a run's numbers, such as a load generator at its limit or a run that was cut short.
 
-The module also measures the generator itself: its share of a core, and the delay of its timers.
+The module also measures the load generator itself: the share of a core that it uses, and the delay of its timers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REACHED = 0.95
 
 
 def marks_of(run: Run, *, complete: bool, max_error_rate: float | None, p99_below: float | None) -> list[Mark]:
-    """Return all marks of a run.
+    """Return all marks (warnings about the numbers) of a run.
 
     `complete` is True if all planned phases ended. `max_error_rate` (a share of the calls) and `p99_below` (ms) are the
     user's limits; None means no limit.
@@ -107,7 +107,7 @@ def _lengths(run: Run) -> Iterator[Mark]:
 
 
 def _unanswered(run: Run, measured: Sequence[tuple[int, Phase]]) -> Iterator[Mark]:
-    """Yield a mark on the steps without an answered call, or on a run that ended before its first step."""
+    """Yield a mark for the steps without an answered call, or for a run that ended before its first step."""
     reason = next((f": {call.model}: {call.failure}" for call in run.record.cold if call.failure), "")
     without = [phase.name for index, phase in measured if not len(answered(run.of_phase(index)))]
     if not measured:
@@ -126,10 +126,10 @@ def _unanswered(run: Run, measured: Sequence[tuple[int, Phase]]) -> Iterator[Mar
 
 
 def _failures(run: Run, measured: Sequence[tuple[int, Phase]], limit: float | None) -> Iterator[Mark]:
-    """Yield a mark on each step in which calls failed: `error-rate` above the user's limit, else `failures`.
+    """Yield a mark for each step in which calls failed: `error-rate` above the user's limit, otherwise `failures`.
 
-    Without a limit of the user, a step with more than `MOST_FAILED` is invalid, since its latencies are those of the
-    calls that succeeded only.
+    If the user set no limit, a share of failed calls above `MOST_FAILED` makes the step invalid, since its latencies
+    are only those of successful calls.
     """
     for index, phase in measured:
         samples = run.of_phase(index)
@@ -168,10 +168,10 @@ TICK_S = 1.0
 
 
 def watch(record: Callable[[tuple[float, int, float, float, float]], None], rank: Callable[[], int]) -> None:
-    """Record a tick of this process, a row of TICK, once per second without an end.
+    """Record once per second, for ever, the state of this process: a row of TICK with CPU share and timer delay.
 
-    A timer is late by as long as an answer waits until its greenlet can read the clock. The generator itself therefore
-    adds the mean delay of its timers to a latency.
+    If the process is busy, an answer waits until its greenlet can read the clock, as long as a timer is late. So the
+    load generator itself adds the mean delay of its timers to each latency.
     """
     while True:
         started, cpu, late = time.perf_counter(), time.process_time(), []

@@ -1,8 +1,9 @@
-"""The ports that a load test opens on this machine only: of Locust's web page, and of the master for its workers.
+"""Let Locust's web page, and its master's port for workers, listen on this machine only.
 
-Locust's own defaults are all interfaces, without a login, and its page answers every origin (flask_cors): anybody
-who reaches the page can start load on an endpoint that costs money. In this load test both ports listen on 127.0.0.1
-unless `--web-host` or `--master-bind-host` states otherwise, and the page answers only requests of the page itself.
+By default, Locust listens on all interfaces without a login, and its page answers requests of every origin
+(flask_cors). Then anybody who reaches the page can start load on an endpoint that costs money. In this load test, both
+ports listen on 127.0.0.1 unless `--web-host` or `--master-bind-host` names another address, and the page refuses
+requests that pages of other origins send.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FIELDS: Final = {"host": "HTTP_HOST", "origin": "HTTP_ORIGIN", "sec-fetch-site"
 
 
 def stay_at_home(parser: argparse.ArgumentParser) -> None:
-    """Set the default address of both ports to 127.0.0.1; an option, variable or file of Locust overrides it."""
+    """Set 127.0.0.1 as the default of --web-host and --master-bind-host; Locust's options can override it."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list
         if action.dest in _OPTIONS:
             action.default = HOME
@@ -38,11 +39,11 @@ def stay_at_home(parser: argparse.ArgumentParser) -> None:
 
 
 def guard(page: WebUI, web_host: str) -> None:
-    """Reject requests that a page of another origin sends with 403, before Locust sees them.
+    """Answer requests from pages of other origins with 403, before Locust sees them.
 
     If the page listens on 127.0.0.1, a request with a foreign host name is rejected too, since another site may have
-    pointed that name to 127.0.0.1. The host names of an address that the user has chosen are not known, so all are
-    accepted.
+    pointed that name to 127.0.0.1. If the user has chosen another address, its host names are not known, so every host
+    name is accepted.
     """
     flask: Any = page.app
     app: Wsgi = flask.wsgi_app

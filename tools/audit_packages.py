@@ -1,9 +1,9 @@
 """Print the known vulnerabilities of the pinned Python packages.
 
 `python tools/audit_packages.py` needs the advisory service that `pip-audit` queries. If the service cannot be reached
-in time, or does not know a package, a line of its own begins with "could not be checked", and no line says that no
-fault is known. Without options this is no failure, so that `make check` runs offline; with `--complete`, as
-`make audit` calls it, it is one.
+in time or does not know a package, the program prints a line that begins with "could not be checked", and does not
+claim that no fault is known. Such a package does not make the program fail, so that `make check` runs offline. With
+`--complete`, the option of `make audit`, the program fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECONDS: Final = 30
 def main(arguments: list[str]) -> int:
     """Print each known vulnerability with the version that fixes it, and the packages that could not be checked.
 
-    Returns 1 if a vulnerability is known, and with `--complete` also if a package could not be checked; else 0.
+    Return 1 if a vulnerability is known or, with `--complete`, if a package could not be checked; otherwise 0.
     """
     answer = _ask()
     entries, reason = ([], answer) if isinstance(answer, str) else (answer, "the advisory service does not know")
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _ask() -> list[dict[str, Any]] | str:
-    """Return pip-audit's entry for each package with its vulnerabilities, or the reason why there is no answer."""
+    """Return pip-audit's entry for each package, with its vulnerabilities, or the reason why there is no answer."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "audit.json"
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]

@@ -1,8 +1,8 @@
-"""Find duplicate code: runs of statements that differ only in the names of variables and in texts.
+"""Find duplicate code: sequences of statements that differ only in the names of variables and in strings.
 
-`python tools/duplicate_code.py` compares the statements of all functions by their syntax trees. A list of fields, a
-signature, an import or a docstring is not compared. EXCEPTIONS has the allowed duplicates with their reasons; an
-exception that is no longer needed is reported too.
+`python tools/duplicate_code.py` compares the statements of all functions by their syntax trees. Lists of fields,
+signatures, imports and docstrings are not compared. EXCEPTIONS has the allowed duplicates with their reasons. An
+exception whose duplicate no longer exists is reported, too.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Run(NamedTuple):
     last: int
 
     def __str__(self) -> str:
-        """Return the run's place in the form `file:first-last`."""
+        """Return the location of the statements in the form `file:first-last`."""
         return f"{self.name.partition(':')[0]}:{self.first}-{self.last}"
 
 
 def main() -> int:
-    """Print each duplicate that is no exception, and each exception without a duplicate; return 1 if there is one."""
+    """Print each duplicate that is not in EXCEPTIONS, and each outdated exception; return 1 if any is printed."""
     found = pairs(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
     for names, (one, other) in sorted(found.items()):
         if names not in EXCEPTIONS:
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def pairs(paths: Iterable[Path]) -> dict[Pair, tuple[Run, Run]]:
-    """Return a pair of equal runs for every two functions that share one, by the functions' names."""
+    """For every two functions with equal runs of statements, return one pair of runs, keyed by the functions' names."""
     alike: dict[tuple[str, ...], set[Run]] = defaultdict(set)
     for path in paths:
         for function, name in _functions(ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT))):
@@ -93,7 +93,7 @@ def _functions(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _runs(function: ast.AST) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Yield, for each statement, the shortest run that begins there and has LEAST_NODES nodes: its shape and lines."""
+    """For each statement, yield shape and lines of the shortest run that starts there and has LEAST_NODES nodes."""
     for block in _blocks(function):
         shapes = [tuple(_shape(statement)) for statement in block]
         for start in range(len(block)):
@@ -106,7 +106,7 @@ def _runs(function: ast.AST) -> Iterator[tuple[tuple[str, ...], int, int]]:
 
 
 def _blocks(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
-    """Yield the lists of statements of a function, without those of functions and classes inside it."""
+    """Yield the lists of statements of a function, except those of functions and classes defined inside it."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = [inner for inner in getattr(node, field, ()) if isinstance(inner, ast.stmt) and _counts(inner)]
         if block:
@@ -122,7 +122,7 @@ def _counts(statement: ast.stmt) -> bool:
 
 
 def _shape(node: ast.AST) -> Iterator[str]:
-    """Yield the kinds of a node and its descendants, with members' names and numbers, without variables and texts."""
+    """Yield the types of a node and its descendants, with attribute names and numbers, not variables and strings."""
     kind = type(node).__name__
     match node:
         case ast.expr_context():

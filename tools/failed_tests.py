@@ -1,10 +1,12 @@
-"""Run failed tests a second time, one after another, with all tests of their files, since tests may be steps.
+"""Run failed tests again, one after another, with all tests of their files, since a test may need those before it.
 
-`make test-failed` runs the tests that failed in the last run here. With arguments for pytest, as in `.ci/run`, this
-script runs pytest first: on a loaded machine a test may fail by chance, and a real fault fails again. The exit status
-is that of the second run; it is 0 only if the first run came to its end and each failed test passed the second time.
+`make test-failed` runs the tests that failed in the last run in this folder. With arguments for pytest, as in
+`.ci/run`, this script runs pytest first. On a loaded machine, a test may fail by chance, but a test with a real fault
+fails again in the second run. The exit status is 0 only if the first run came to its end, and each test that failed in
+it passed in the second run.
 
-Each failed test's name and second outcome are written into the file that the environment variable TRIED_AGAIN names.
+The script writes the name of each failed test, and its outcome in the second run, into the file that the environment
+variable TRIED_AGAIN names.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ ONE_AFTER_ANOTHER: Final = ("--numprocesses", "0", "--dist", "no")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the failed tests of the last run again, or run pytest with arguments and then that run's failed tests."""
+    """With arguments, run pytest with them, then the failed tests again; without, the failed tests of the last run."""
     if arguments:
         return run_twice(arguments)
     if not failed_in(LAST_RUN):
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_twice(arguments: Sequence[str]) -> int:
-    """Run pytest with a cache of its own, and then this run's failed tests again; return the exit code."""
+    """Run pytest with a separate cache folder, then run the failed tests again; return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         code = _pytest(arguments, Path(folder))
         # Another exit code means that not all tests were run, which a second run of some tests would hide.
@@ -64,7 +66,7 @@ def run_again(options: Sequence[str], cache: Path) -> int:
 
 
 def failed_in(cache: Path) -> set[str]:
-    """Return the names of the failed tests in a cache folder of pytest, without those whose files no longer exist."""
+    """Return the names of the failed tests in a pytest cache folder, except tests whose files no longer exist."""
     file = cache / "v" / "cache" / "lastfailed"
     names = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return {name for name in names if (ROOT / name.partition("::")[0]).exists()}

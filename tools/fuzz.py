@@ -1,8 +1,8 @@
-"""Try random examples in every test that takes examples of Hypothesis, until the time is up.
+"""Try random examples in every test that uses Hypothesis, until the time is up.
 
-`make fuzz` runs rounds of all these tests, each with a random seed, which it prints; the other targets try the same
-examples in each run. A find prints the example, and the command that tries it again. A test that is merely slow is not
-a find: the profile `fuzz` of tests/conftest.py has no deadline.
+`make fuzz` runs rounds of all these tests. Each round has a random seed, which is printed. All other make targets try
+the same examples in each run. If an example fails, it is printed together with the command that tries it again. A slow
+test does not fail: the profile `fuzz` of tests/conftest.py has no deadline.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ SEEDS: Final = 2**32
 
 
 class Round:
-    """The pytest plugin of one round: it shuffles the files by the seed, and skips tests after `seconds`.
+    """A pytest plugin for one round: shuffles the test files by the seed, and skips all tests after `seconds`.
 
     Each round begins with another file, so that a short time limit does not always leave out the same tests. The
-    seconds count from the first test: on a loaded machine the imports before may take as long as a short limit.
+    seconds count from the first test, since on a loaded machine the imports alone may take as long as a short time
+    limit.
     """
 
     def __init__(self, seed: int, seconds: float) -> None:
@@ -37,7 +38,7 @@ class Round:
         self._until = 0.0
 
     def pytest_collection_finish(self) -> None:
-        """Begin to count the round's seconds, after the collection of tests."""
+        """Start the round's clock when pytest has collected the tests."""
         self._until = time.monotonic() + self._seconds
 
     @pytest.hookimpl(trylast=True)
@@ -55,7 +56,7 @@ class Round:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run rounds until the time is up or a round fails, and return its exit code or 0; a given seed runs one round."""
+    """Run rounds until the time is up or one fails; return its exit code, or 0. With a given seed, run one round."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=300, help="seconds after which no further test starts (default: 300)"
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_examples(paths: Sequence[Path]) -> list[str]:
-    """Return the test files that import Hypothesis; collecting all others would take longer than a short run."""
+    """Return the test files that import Hypothesis; collecting all test files would take longer than a short run."""
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
     return [str(file) for file in files if "from hypothesis import" in file.read_text(encoding="utf-8")]
 

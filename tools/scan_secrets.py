@@ -1,8 +1,8 @@
-"""Search all tracked files for secrets; .secrets.baseline has the accepted findings, which are no secrets.
+"""Search all tracked files for secrets; .secrets.baseline lists the accepted findings, which are no secrets.
 
-`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites the baseline, to accept
-findings that are no secrets; the baseline's diff shows the added findings by hash. Where git lists no files, a line
-says that the secrets could not be checked; with `--complete`, as `make audit` calls it, this is a failure.
+`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites .secrets.baseline, so that all
+present findings are accepted; the file's diff shows the hashes of the added findings. If git lists no files, a line
+says that secrets could not be checked; with `--complete`, the option of `make audit`, the program fails then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROCESSES: Final = 2
 def main(arguments: list[str]) -> int:
     """Print each finding that is not in the baseline, and return 1 if there is any.
 
-    If git lists no files, nothing can be checked: returns 1 with `--complete`, else 0.
+    If git lists no files, nothing can be checked: then return 1 with `--complete`, otherwise 0.
     """
     files = _tracked()
     if not files:

@@ -1,1 +1,1 @@
-"""The code of the comparison designs that is outside their stacks and catalog sections: models as ONNX."""
+"""The code of the comparison designs outside their stacks and catalog sections: the export of models to ONNX."""

@@ -1,14 +1,15 @@
 """The queue and its batches: the order of requests, and the choice of sequences that share a forward pass.
 
-Requests are served in the order of arrival, with a fair share for each. A request's sequences need not run together.
-The next batch always holds the oldest request's next sequence; a request with some sequences in a batch and more
-waiting goes to the back. So a request of a thousand sequences delays others by at most one batch, and single texts are
-answered in the order of their arrival.
+Requests are served in the order of arrival, but a long request gives way to others after each batch. The sequences of
+one request may run in different batches. The next batch always contains a sequence of the request at the front of the
+queue. A request that had sequences in a batch and has more waiting moves to the back. So a request of a thousand
+sequences delays other requests by at most one batch, and requests of one text are answered in the order of their
+arrival.
 
-Sequences share a pass if their padding costs less than a pass of their own. The cost of a pass is modelled as a fixed
-part (launches, Python) plus a part proportional to its padded tokens. The fixed part, in tokens, is `pass_cost`; it is
-measured on load. The module `cohost_batches` also counts the passes and sequences of a worker's life, and logs the
-batches since the last log line.
+Sequences of different lengths share a forward pass if the padding costs less than a separate pass. The cost of a pass
+is modelled as a fixed part (launches, Python) plus a part proportional to its padded tokens. The fixed part, in tokens,
+is `pass_cost`; it is measured when the model loads. The module also counts all passes and sequences of a worker
+process, and regularly logs the counts since the last log line.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ Item = TypeVar("Item", bound=Sized)
 
 @dataclass(eq=False, slots=True)
 class Ticket(Generic[Item]):
-    """A request's place in the queue: its waiting sequences, its arrival, and its last turn (queue clock, seconds).
+    """A request's place in the queue: its waiting sequences, and `since` and `turn` in seconds of the monotonic clock.
 
-    The last turn is the end of the last pass with some of the request's sequences, before that the arrival.
+    `since` is the time of arrival. `turn` is the end of the last pass that ran some of the request's sequences; until
+    the request's first pass has ended, `turn` equals `since`.
     """
 
     waiting: deque[Item] = field(default_factory=deque)
@@ -49,7 +51,7 @@ class Ticket(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """The queue of one model's requests, of at most `capacity` sequences. Not thread-safe: the engine locks it."""
+    """The queue of one model's requests, for at most `capacity` sequences; not thread-safe, so the engine locks it."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -61,7 +63,7 @@ class FairQueue(Generic[Item]):
         return self._size
 
     def add(self, ticket: Ticket[Item], items: Iterable[Item], now: float) -> None:
-        """Append a request. A request's sequences run in order of length, so that its batches have little padding.
+        """Append a request. The request's sequences run in order of length, so that batches need little padding.
 
         Raises:
             BusyError: not all sequences fit into the queue; none of the request's sequences is queued then.
@@ -80,12 +82,12 @@ class FairQueue(Generic[Item]):
 
     @property
     def since(self) -> float:
-        """Return the arrival of the request at the front (queue clock, seconds); infinity for an empty queue."""
+        """Return the arrival of the request at the front (monotonic clock, seconds); infinity for an empty queue."""
         return self._tickets[0].since if self._tickets else inf
 
     @property
     def turn(self) -> float:
-        """Return the last turn of the request at the front (queue clock, seconds); infinity for an empty queue."""
+        """Return the `turn` (see `Ticket`) of the request at the front; infinity for an empty queue."""
         return self._tickets[0].turn if self._tickets else inf
 
     def take(
@@ -125,7 +127,7 @@ class FairQueue(Generic[Item]):
         return dropped
 
     def expire(self, before: float) -> list[Ticket[Item]]:
-        """Remove and return the requests that arrived before `before` (queue clock, seconds) and still wait."""
+        """Remove and return waiting requests that arrived before `before` (monotonic clock, seconds)."""
         late = [ticket for ticket in self._tickets if ticket.since < before]
         for ticket in late:
             self.drop(ticket)
@@ -141,7 +143,7 @@ class FairQueue(Generic[Item]):
         return tickets
 
     def _candidates(self, most: int, requests: int) -> list[tuple[Ticket[Item], Item]]:
-        """Take up to `most` sequences out of their requests: one of each request in turn, then a second, and so on."""
+        """Take up to `most` sequences out of the requests: the first of each request, then the second of each, etc."""
         candidates: list[tuple[Ticket[Item], Item]] = []
         round_of = list(islice(self._tickets, requests))
         while round_of and len(candidates) < most:
@@ -150,7 +152,7 @@ class FairQueue(Generic[Item]):
         return candidates
 
     def _move_back(self, served: set[Ticket[Item]], most: int) -> None:
-        """Move served requests with waiting sequences to the back; only the first `most` can have been served."""
+        """Move `served` requests that have waiting sequences to the back; they are among the first `most` requests."""
         first = [self._tickets.popleft() for _ in range(min(most, len(self._tickets)))]
         self._tickets.extendleft(ticket for ticket in reversed(first) if ticket not in served)
         self._tickets.extend(ticket for ticket in first if ticket in served and ticket.waiting)
@@ -169,7 +171,7 @@ class BatchLimits:
     pass_cost: int
 
     def sequences_of(self, length: int) -> int:
-        """Return the number of sequences of `length` tokens that fit; at least 1, since a sequence cannot be split."""
+        """Return the number of sequences of `length` tokens that a batch holds; at least 1, since none can be split."""
         return max(1, min(self.sequences, self.tokens // length))
 
 
@@ -179,11 +181,11 @@ _CALM_PAUSES = 4
 
 
 class TokenBudget:
-    """The padded tokens that a batch may have: halved when memory runs out, and doubled again after a pause.
+    """The padded tokens that a batch may have: halved when GPU memory or RAM runs out, doubled again after a pause.
 
-    The pause doubles with each failure, up to an hour: the free memory changes with the other models on the device, and
-    a batch that fails is work done twice. The budget never falls below `floor`, the model's limit in tokens, because a
-    sequence cannot be split. Times are in seconds.
+    Each failure doubles the pause, up to an hour. The free memory changes as other models on the device use it, so a
+    larger batch is tried again, but a batch that fails must run a second time. The budget never falls below `floor`,
+    the model's limit in tokens, because a sequence cannot be split. Times are in seconds.
     """
 
     def __init__(self, ceiling: int, floor: int) -> None:
@@ -211,10 +213,10 @@ class TokenBudget:
 
 
 def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """Return the batch that contains the first sequence, as indices into `lengths` (tokens, in the order of the queue).
+    """Return the batch that contains the first sequence, as indices into `lengths` (in tokens, in queue order).
 
-    All lengths are split into ranges that minimise the cost of all passes together. The batch is from the range of the
-    first sequence, and prefers sequences earlier in the queue.
+    All lengths are split into ranges that minimise the cost of all passes together. The batch takes sequences of the
+    range that contains the first sequence; if not all fit, those earlier in the queue.
     """
     low, high = _range_of(lengths[0], _cheapest_ranges([_stepped(length) for length in lengths], limits))
     batch: list[int] = []
@@ -230,7 +232,7 @@ def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
 
 
 def in_order(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """Return the batch of the first sequence for passes without padding: all sequences that fit, in queue order."""
+    """Return the next batch for passes without padding, as indices: the sequences that fit, in queue order."""
     batch: list[int] = []
     tokens = 0
     for index, length in enumerate(lengths[: limits.sequences]):
@@ -249,10 +251,10 @@ def _range_of(length: int, bounds: Sequence[int]) -> tuple[int, int]:
 
 
 def _cheapest_ranges(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """Return the upper bounds, in tokens, of the ranges of lengths with the lowest cost of all passes, shortest first.
+    """Return the split of lengths into ranges for which all passes cost least, as ascending upper bounds in tokens.
 
-    The ranges are found by dynamic programming over the distinct lengths from the shortest: the best split up to one
-    length is the best split up to a shorter length, plus one range for the lengths between.
+    The split is found by dynamic programming over the distinct lengths, shortest first: the best split of all lengths
+    up to L is the best split up to some shorter length, plus one range for the lengths from there to L.
     """
     counts = sorted(Counter(lengths).items())
     upper = [length for length, _ in counts]
@@ -279,10 +281,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Counters:
-    """The running totals of one worker; times are in seconds.
+    """The totals of one worker process since its start; times are in seconds.
 
-    `padded_tokens` counts tokens including padding, `tokens` the tokens of the callers' texts. `queue_s` is summed over
-    sequences, `forward_s` over passes.
+    `padded_tokens` counts tokens including padding, `tokens` the tokens of the callers' texts. `queue_s` is the sum of
+    all sequences' waiting times, `forward_s` the sum of all passes' durations.
     """
 
     requests: int = 0
@@ -321,9 +323,9 @@ _SERVER_FAULT = 500
 
 
 class RequestLog:
-    """The figures of a model's requests in one interval, as a log line for metric filters (constructs_lib/monitoring).
+    """Statistics of a model's requests in one interval, as a log line for metric filters (constructs_lib/monitoring).
 
-    Means and percentiles are those of the last 10,000 requests at most.
+    Means and percentiles are computed over the last 10,000 requests at most.
     """
 
     def __init__(self, name: str) -> None:
@@ -343,7 +345,7 @@ class RequestLog:
         self._queues.append(queue_s)
 
     def line(self) -> str:
-        """Return the line with the figures, times in milliseconds; at least one request must have been counted."""
+        """Return the statistics as a log line, times in milliseconds; at least one request must have been counted."""
         figures = [
             f"{1000 * value:.1f}"
             for values in (self._latencies, self._queues)
@@ -354,7 +356,7 @@ class RequestLog:
 
 
 class BatchLog:
-    """The log of a worker's batches: one line at most every `interval_s` seconds, and none if nothing ran."""
+    """The log of a worker's batches: at most one line every `interval_s` seconds, and none while no batch runs."""
 
     def __init__(self, counters: Counters, interval_s: float, now: float) -> None:
         self._counters = counters

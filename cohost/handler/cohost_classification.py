@@ -25,8 +25,8 @@ _MULTI_LABEL = "multi_label_classification"
 class TextClassification:
     """The task text-classification.
 
-    `labels` are the labels' names by output index. `problem_type` is from the model's configuration, and decides the
-    function that is applied to the logits by default.
+    `labels` are the labels' names by output index. `problem_type` comes from the model's configuration, and decides the
+    default function that turns logits into scores.
     """
 
     def __init__(self, *, labels: Sequence[str], problem_type: str | None, options: Options, rule: LengthRule) -> None:
@@ -36,7 +36,7 @@ class TextClassification:
         self._rule = rule
 
     def plan(self, call: Call) -> Plan:
-        """Read a call. With the parameter `top_k` each text's answer is a list of labels, else its best label alone.
+        """Read a call. With the parameter `top_k`, a text's answer is a list of labels; without, its best label.
 
         Raises:
             BadInputError: a text or parameter has a wrong type or value.
@@ -76,7 +76,7 @@ class TextClassification:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return the softmax of the logits: shares that add up to 1 in each row."""
+    """Return the softmax of the logits: numbers that add up to 1 in each row."""
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
     return shares

@@ -1,6 +1,7 @@
-"""The device of a model: its choice, its memory, torch's threads on it, and its number formats.
+"""The device of a model (CPU or GPU): its choice, memory and number formats, and torch's threads.
 
-A half-precision format is accepted if its outputs for fixed texts agree with those of fp32 on the same device.
+A half-precision format is accepted if the model's outputs for fixed texts agree with its fp32 outputs on the same
+device.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ _LEAST_COSINE = 0.99
 
 
 def check_texts() -> tuple[Text, ...]:
-    """Return the check texts: single texts and pairs, in several scripts."""
+    """Return the fixed texts for comparing number formats: single texts and pairs, in several scripts."""
     return _TEXTS
 
 
 def check_sequences(tokenizer: Tokenizer, limit: int) -> list[Encoded]:
-    """Return the check texts as sequences, followed by a text that repeats them up to the model's limit in tokens."""
+    """Return the fixed check texts as sequences, and a text that repeats them up to the model's limit in tokens."""
     whole = " ".join(text.first for text in _TEXTS)
     # Each word gives at least one token, so this many words reach the limit.
     full = Text(" ".join([whole] * (limit // len(whole.split()) + 1)))
@@ -65,10 +66,10 @@ def check_sequences(tokenizer: Tokenizer, limit: int) -> list[Encoded]:
 
 
 def disagreement(reference: Sequence[Floats], candidate: Sequence[Floats], *, labels: bool) -> str | None:
-    """Return the fault in a number format's outputs for the check texts, compared with fp32's; None without a fault.
+    """Return the first fault in a number format's outputs for the check texts, compared to fp32's; None if they agree.
 
-    A fault is a number that is not finite, another label, or another direction. With `labels`, an output is the logits
-    of a text, else its vector.
+    A fault is a number that is not finite, another best label, or a vector whose cosine to that of fp32 is below 0.99.
+    With `labels`, an output is the logits of a text; without, its vector.
     """
     for number, (expected, got) in enumerate(zip(reference, candidate, strict=True)):
         if not np.isfinite(got).all():
@@ -81,7 +82,7 @@ def disagreement(reference: Sequence[Floats], candidate: Sequence[Floats], *, la
 
 
 def largest_difference(reference: Sequence[Floats], candidate: Sequence[Floats]) -> float:
-    """Return the largest absolute difference of two outputs' numbers at the same index."""
+    """Return the largest absolute difference between numbers at the same place of two lists of outputs."""
     return max(float(np.abs(expected - got).max()) for expected, got in zip(reference, candidate, strict=True))
 
 
@@ -95,7 +96,7 @@ _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86 with AVX-512 or AMX, Ar
 
 
 def device_of(options: Options) -> torch.device:
-    """Return the device that the options name; "auto" is the GPU that DJL Serving gave this worker, else the CPU.
+    """Return the device that the options name; "auto" means the GPU that DJL Serving gave this worker, or the CPU.
 
     Raises:
         NoDeviceError: the options name a GPU, and torch finds no GPU.
@@ -115,7 +116,7 @@ def device_of(options: Options) -> torch.device:
 
 
 def _reason_for_no_gpu() -> str:
-    """Return CUDA's own reason for finding no GPU, which `torch.cuda.is_available` leaves out."""
+    """Return CUDA's reason for finding no GPU, since `torch.cuda.is_available` returns no reason."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call] # torch gives it no types
     except Exception as error:  # noqa: BLE001 - torch raises several kinds
@@ -124,11 +125,12 @@ def _reason_for_no_gpu() -> str:
 
 
 def set_threads(options: Options, device: torch.device) -> int:
-    """Set torch's number of threads and return it: on a CPU all cores, divided among the model's workers.
+    """Set and return torch's number of threads: on a CPU, the cores divided by the number of the model's workers.
 
-    No core is reserved for the server and for tokenising: both need little, and preempt threads that yield. The lmi
-    image starts Python with OMP_NUM_THREADS=1, which suits many workers but wastes cores for a worker that forms
-    batches. On a GPU one thread suffices, and more do harm if waiting threads spin.
+    No core is reserved for the server and for tokenising: both need little time, and preempt torch's threads, which
+    sleep while they wait. The lmi image starts Python with OMP_NUM_THREADS=1, which suits many workers, but leaves
+    cores idle if one worker forms batches. On a GPU one thread suffices, and more threads do harm if they spin while
+    they wait.
     """
     if options.threads is not None:
         threads = options.threads
@@ -148,12 +150,12 @@ def half_types(device: torch.device) -> list[str]:
 
 
 def has_tf32(device: torch.device) -> bool:
-    """Return True if the device has TF32 (fp32 products with fewer bits): GPUs from compute capability 8.0."""
+    """Return True if the device has TF32 (fp32 products with fewer bits), as GPUs from compute capability 8.0 do."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_WITH_TF32
 
 
 def has_native_bf16(cpu_info: str) -> bool:
-    """Return True if `cpu_info`, the text of /proc/cpuinfo, lists bf16 arithmetic; emulation is slower than fp32."""
+    """Return True if `cpu_info` (/proc/cpuinfo) lists bf16 instructions; emulated bf16 would be slower than fp32."""
     return any(
         _BF16_FLAGS & set(line.partition(":")[2].split())
         for line in cpu_info.splitlines()
@@ -175,7 +177,7 @@ class DeviceMemory:
         self._idle_since = time.monotonic()
 
     def settle(self) -> None:
-        """Limit the memory to 1.1 times the planned peak, or 1.1 times the use up to now if that is more."""
+        """Limit the process's GPU memory to 1.1 times the planned peak, or times the use up to now if that is more."""
         if self._device.type != "cuda":
             return
         self._warm = torch.cuda.memory_reserved(self._device)
@@ -193,7 +195,7 @@ class DeviceMemory:
         logger.info("the GPU's memory is limited to %d MiB for this process", min(limit, total) // _MIB)
 
     def tick(self, passes: int) -> None:
-        """Give cached memory beyond the use of warm-up back to the GPU if no pass has begun for 10 s; called regularly.
+        """If no pass began for 10 s and torch holds more memory than after warm-up, free its cache; called regularly.
 
         Args:
             passes: the number of passes so far.

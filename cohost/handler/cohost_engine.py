@@ -1,7 +1,7 @@
-"""The engine of one model: its queues, the forming of its passes, and the delivery of their results.
+"""The engine of one model: queues its requests, forms its forward passes, and delivers their results.
 
-Requests come from the event loop, and results return to the loop pass by pass. The scheduler's threads take, launch
-and read the passes.
+Requests come from the event loop, and each pass's results go back to the event loop when the pass has ended. The
+scheduler's threads call `take`, `launch` and `read` for each pass.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class EngineSettings:
     """The limits of an engine.
 
     `max_batch_tokens` includes padding, `floor_tokens` is the model's limit in tokens, and `pass_cost` is the fixed
-    cost of a pass in tokens. A shape is (True for more than one sequence, tokens per sequence). With `compiles`, the
-    first pass of each shape may take minutes, unless the shape is in `compiled`.
+    cost of a pass in tokens. A batch's shape is the pair (True for more than one sequence, tokens per sequence). With
+    `compiles`, torch.compile may take minutes in the first pass of each shape that is not in `compiled`.
     """
 
     max_batch_tokens: int
@@ -62,9 +62,10 @@ class EngineSettings:
 
 @dataclass(eq=False, slots=True)
 class _Request(Ticket["TokenSequence"]):
-    """A request in a queue with its results so far; only the event loop changes it, except for `waiting`.
+    """A request in a queue and its results so far; only the event loop changes them, except for `waiting`.
 
-    `mark` is the request's name in the journal of the engine process.
+    `mark` identifies the request in the journal, the file in which an engine process lists the requests that it is
+    running.
     """
 
     mark: str = ""
@@ -76,10 +77,11 @@ class _Request(Ticket["TokenSequence"]):
 
 @dataclass(eq=False, slots=True)
 class _Pass:
-    """A pass, from the choice of its sequences to its results.
+    """One forward pass, from the choice of its sequences to its results.
 
-    `sequences` are run once each; `places` has the index of each member's sequence among them, since equal sequences
-    of different requests share one. `size` is (sequences, tokens with padding); `seconds` is set at the end.
+    Equal sequences of different requests run once: `sequences` has the distinct ones, and `places` has, for each
+    member, the index of its sequence in `sequences`. `size` is (sequences, tokens with padding). `seconds` is the
+    pass's duration, set when the pass ends.
     """
 
     members: Sequence[Member]
@@ -92,7 +94,7 @@ class _Pass:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Find the sequences that are equal."""
+        """Group equal sequences, so that each distinct sequence runs once."""
         index: dict[object, int] = {}
         for _, sequence in self.members:
             place = index.setdefault(sequence.key, len(index))
@@ -102,15 +104,15 @@ class _Pass:
 
     @property
     def marks(self) -> list[str]:
-        """Return the marks of the requests in this pass."""
+        """Return the marks (names in the journal) of the requests in this pass."""
         return list({ticket.mark: None for ticket, _ in self.members if isinstance(ticket, _Request) and ticket.mark})
 
 
 class Engine:
     """The engine of one model: queues sequences, and forms the passes that the scheduler runs through `forward`.
 
-    `on_lost_device` is called, in a thread of the scheduler, if only a new process can serve the model. `share` is the
-    model's weight when several models want the device.
+    `on_lost_device` is called, in a thread of the scheduler, if the model can be served only by a new process. `share`
+    is the model's weight when several models compete for the device.
     """
 
     def __init__(
@@ -147,10 +149,10 @@ class Engine:
         """Queue the sequences of one request and wait for all of them; on cancellation, remove them from the queue.
 
         Args:
-            sequences: the request's sequences; `index` is the place of each one's output.
+            sequences: the request's sequences; each one's `index` is the place of its output.
             level: the queue that the request waits in.
             age_s: the seconds that the request has waited already.
-            mark: the request's name in the journal of the engine process.
+            mark: the request's name in the journal, the engine process's list of running requests.
 
         Raises:
             BusyError: the queue is full, the request waited too long, or the process ends.
@@ -172,15 +174,15 @@ class Engine:
                 queue.drop(request)
 
     def stop(self) -> None:
-        """Leave the scheduler after the current passes, and refuse the waiting requests."""
+        """Refuse the waiting requests, let the running passes end, and leave the scheduler."""
         self._give_up(BusyError("the model's process is shutting down; send the request again in some seconds"))
         self._scheduler.remove(self)
 
     def expire(self) -> None:
         """Refuse the requests that have waited longer than `max_queue_time_s`.
 
-        Any thread may call `expire`: waiting times are otherwise checked only when a pass begins, so the watchdog calls
-        `expire` too.
+        Any thread may call `expire`. `take` calls it before each pass, and the watchdog also calls it, for times in
+        which no pass begins.
         """
         limit = time.monotonic() - self._settings.max_queue_time_s
         with self._changed:
@@ -189,9 +191,9 @@ class Engine:
             self._call(self._refuse, late, self._waited_too_long())
 
     def level(self, now: float) -> Level | None:
-        """Return the first level at which the model has work; None without work.
+        """Return the most urgent level (see `Level`) at which the model has work; None if the model has no work.
 
-        A bulk request that has waited for half of its time limit counts as a usual one.
+        A request of level BULK that has waited for half of its time limit counts as USUAL.
         """
         if self._refusal is not None:
             return None
@@ -202,16 +204,16 @@ class Engine:
         return Level.BULK if len(self._queues[Level.BULK]) else None
 
     def waiting_since(self, level: Level) -> float:
-        """Return the least recent turn of a level's requests (queue clock, seconds); 0 for halves of a failed pass.
+        """Return the smallest `turn` (see `Ticket`) at the front of a level's queues; 0 for halves of a failed pass.
 
-        So a request of many sequences, of which a batch has had some, waits behind requests that came meanwhile.
+        So after a batch with some sequences of a long request, the rest waits behind requests that came meanwhile.
         """
         if level is Level.ALONE and self._halves:
             return 0.0
         return min(queue.turn for queue in self._queues_at(level) if len(queue))
 
     def take(self, level: Level) -> _Pass | None:
-        """Remove and return the next pass of a level; None if all its requests have expired."""
+        """Form and return the next pass of a level; None if all requests of the level have expired."""
         if level is Level.ALONE and self._halves:
             members = self._halves.popleft()
         else:
@@ -226,11 +228,11 @@ class Engine:
         return one
 
     def predicted_s(self, one: _Pass) -> float:
-        """Return the seconds that a pass is expected to take, by the time per token of earlier passes."""
+        """Return the seconds that a pass is expected to take, estimated from the time per token of earlier passes."""
         return self._token_s * self._cost(one)
 
     def fail_all(self, reason: str) -> None:
-        """End the process, since no thread runs passes any more; if it goes on, all requests are refused."""
+        """End the process, since no thread runs passes any more; if `on_lost_device` returns, refuse all requests."""
         self._end(reason)
         with self._changed:
             tickets = [ticket for one in self._running for ticket, _ in one.members]
@@ -258,9 +260,9 @@ class Engine:
         )
 
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
-        """Return the batch of the first candidate, from the candidates that run in the same way (packed or padded).
+        """Return the batch that contains the first candidate; all others run in the same way, packed or padded.
 
-        A sequence that equals a sequence of the batch joins the batch, too.
+        Candidates equal to a sequence of the batch join the batch at no cost, since equal sequences run once.
         """
         packs = self._forward.packs(candidates[0])
         equal: dict[object, list[int]] = {}
@@ -273,9 +275,9 @@ class Engine:
         return [index for place in form(lengths, limits) for index in places[place]]
 
     def launch(self, one: _Pass) -> bool:
-        """Launch a pass that the watchdog can see, and return False if the launch failed.
+        """Launch a pass, with a time limit for the watchdog; return False if the launch failed.
 
-        The pass's time limit is longer if its shape has possibly not been compiled yet.
+        The time limit is longer if torch.compile may still have to compile the pass's shape.
         """
         sequences = one.sequences
         one.size = (len(sequences), self._forward.tokens_of(sequences))
@@ -307,7 +309,7 @@ class Engine:
             return_free_memory()
 
     def _fail(self, one: _Pass, error: Exception) -> None:
-        """Have each half of a failed pass run, halved again on each failure, down to the single sequence that fails."""
+        """Queue both halves of a failed pass; a half that fails is halved again, down to the sequence that fails."""
         if is_out_of_memory(error):
             logger.warning("memory ran out for %d sequences of %d tokens", *one.size)
             with self._changed:
@@ -333,7 +335,7 @@ class Engine:
         self._split(one, (first, [member for member, place in placed if place >= middle]))
 
     def _split(self, one: _Pass, halves: Sequence[Sequence[Member]]) -> None:
-        """Remove a failed pass, and queue its halves; without them, or once the engine stops, refuse its requests."""
+        """Remove a failed pass and queue its halves; if the engine has stopped, refuse the pass's requests instead."""
         with self._changed:
             self._running.remove(one)
             one.seconds = time.monotonic() - one.started
@@ -344,7 +346,7 @@ class Engine:
             self._call(self._refuse, [ticket for ticket, _ in one.members], refusal)
 
     def _end(self, fault: str) -> None:
-        """End the process, since after a lost device or thread each further call would fail, too.
+        """End the process: without the device, or without a thread that runs passes, each further call would fail.
 
         If `on_lost_device` returns, all requests are refused.
         """
@@ -362,7 +364,7 @@ class Engine:
         self._call(self._refuse, tickets, refusal)
 
     def _finish(self, one: _Pass, results: Sequence[Floats | HandlerError]) -> None:
-        """Count a pass, and have the event loop deliver its results: one output or error for each member."""
+        """Count a pass, and let the event loop deliver its results: one output or error for each member."""
         with self._changed:
             now = time.monotonic()
             # The device begins a pass when the pass before it has ended.
@@ -388,7 +390,7 @@ class Engine:
         counters.forward_s += seconds
 
     def _deliver(self, one: _Pass, results: Sequence[Floats | HandlerError], seconds: float) -> None:
-        """Give a pass's results to their requests, in the event loop, and finish the requests that are complete."""
+        """Hand a pass's results to their requests, and finish requests that are complete; runs in the event loop."""
         for ticket in dict.fromkeys(ticket for ticket, _ in one.members):
             assert isinstance(ticket, _Request)  # noqa: S101 - what `run` queues
             ticket.outcome.batches.append(one.size)
@@ -416,7 +418,7 @@ class Engine:
         )
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """Run a function in the event loop, unless the loop has ended with the worker."""
+        """Run a function in the event loop, unless the loop is closed because the worker process ends."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 

@@ -1,4 +1,4 @@
-"""The errors of a request: one HTTP status and one line, `field: problem; allowed: …; fix: …`.
+"""The errors of a request; each has an HTTP status and a one-line text, `field: problem; allowed: …; fix: …`.
 
 HandlerError                base of all: `status` is the HTTP status of the answer
 ├── BadInputError 400       the request is wrong
@@ -68,7 +68,7 @@ class ModelError(HandlerError):
 
 
 def fault(field: str, problem: str, *, allowed: str = "", fix: str = "") -> str:
-    """Return an error's text, `field: problem; allowed: …; fix: …`, without the parts that are empty."""
+    """Return an error's text, `field: problem; allowed: …; fix: …`; empty parts are left out."""
     return f"{field}: {problem}" + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")
 
 
@@ -78,7 +78,7 @@ def bad(field: str, value: object, allowed: str) -> BadInputError:
 
 
 def shown(value: object) -> str:
-    """Return a caller's value as it is shown in an error's text: at most 60 characters before "...", in ASCII."""
+    """Return a caller's value for an error's text: in ASCII, cut after 60 characters with "..."."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -86,7 +86,8 @@ def shown(value: object) -> str:
 def one_line(text: str) -> str:
     """Return a message that fits into an HTTP status line: ASCII, no control characters, at most 500 characters.
 
-    DJL Serving 0.36.0 uses an asynchronous error's text as the reason phrase of the status line.
+    For a model in asynchronous mode, DJL Serving 0.36.0 sends an error's text as the reason phrase of the HTTP status
+    line.
     """
     ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
     return _UNPRINTABLE.sub(" ", ascii_text).strip()[:_LONGEST]
@@ -98,7 +99,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def refusal_of(output: type[Answer], error: HandlerError) -> Answer:
-    """Return an error as an answer that DJL Serving 0.36.0 turns into HTTP status and reason (asynchronous models)."""
+    """Return an error as an `Output` that DJL Serving 0.36.0 turns into HTTP status and reason (asynchronous mode)."""
     answer = output()
     answer.add_property("Content-Type", "application/json")
     parts = {"data": "", "last": True, "code": error.status, "error": one_line(str(error))}

@@ -1,6 +1,6 @@
-"""The facts of a loaded model that its proxy process needs: limits, labels, tokenizer. No module of torch is imported.
+"""The facts of a loaded model that its proxy process needs: limits, labels, tokenizer; torch is not imported here.
 
-The engine process states the facts as JSON when it has loaded the model, with the tokenizer as text beside them.
+When the engine process has loaded the model, it sends the facts as JSON, and the tokenizer as a separate text.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 class Facts:
     """The facts of a loaded model.
 
-    `limit` is the most tokens of a sequence, `shortest` the least sensible `max_length`; `rows` and `segment_rows` are
-    the sizes of the embedding tables. `dtype` and `device` are shown with the counters. `segments`, `padding` (token id
-    and segment), `side` and the text beside the facts describe the tokenizer. `plain` is False for a tokenizer that
-    only transformers, and so only the engine process, can run as the model's authors meant it.
+    `limit` is the largest number of tokens in a sequence, `shortest` the smallest sensible value of a request's
+    `max_length`. `rows` and `segment_rows` are the numbers of rows in the embedding tables of tokens and of segments.
+    `dtype` and `device` are shown in the answer that reports the model's counters. `segments`, `padding` (token id and
+    segment) and `side` describe the tokenizer, together with the separate text. `plain` is False if only transformers
+    runs the tokenizer as the model's authors meant it; then only the engine process can tokenise.
     """
 
     limit: int
@@ -50,7 +51,7 @@ class Facts:
 
     @property
     def tables(self) -> Tables:
-        """Return the sizes that sequences are checked against."""
+        """Return the sizes of the embedding tables, against which token ids and segments are checked."""
         return Tables(rows=self.rows, segment_rows=self.segment_rows, limit=self.limit)
 
     @property
@@ -64,7 +65,7 @@ class Facts:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Facts:
-        """Return the facts that `as_data` returned."""
+        """Return the `Facts` that `as_data` turned into JSON values."""
         return cls(**{**data, "padding": tuple(data["padding"])})
 
 
@@ -90,7 +91,7 @@ def tokenizer_of(facts: Facts, text: str, model: str) -> Tokenizer:
 
 
 def checked(tokenizer: Tokenizer, tables: Tables, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
-    """Return texts as sequences, checked against the model's tables; one thread only for a tokenizer of transformers.
+    """Return texts as sequences, checked against `tables`; with a tokenizer of transformers, from one thread only.
 
     Raises:
         BadInputError: a text is too long and may not be truncated, or needs a vector that the model lacks.

@@ -1,4 +1,4 @@
-"""Feature extraction: one vector per token, in the JSON of DJL's own handler, or with pooling one vector per text."""
+"""Feature extraction: one vector per token, or with pooling one vector per text, as JSON like DJL's own handler."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _normalized(vectors: Floats) -> Floats:
 
 
 def _merged(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters merged with those in `tokenize_kwargs`, where transformers' pipeline expects some."""
+    """Return the parameters merged with those in `tokenize_kwargs`, a parameter of transformers' pipeline."""
     inner = parameters.get("tokenize_kwargs")
     if inner is None:
         return dict(parameters)

@@ -2,8 +2,8 @@
 
 With `CompiledModel`, torch.compile fuses the steps that transformers runs one by one. The compiler takes seconds to
 minutes for each new shape of a batch, so batches are padded to one of a few lengths, and the number of sequences is
-left dynamic. So the compiler makes at most two programs per length: one for a single sequence, which the compiler
-treats separately, and one for more.
+left dynamic. So the compiler makes at most two programs per length: one for batches of a single sequence, which the
+compiler always specialises, and one for larger batches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledModel:
-    """A transformers model that torch.compile compiles for padded lengths in `lengths`; it is called like the original.
+    """A model of transformers, compiled by torch.compile for the padded lengths in `lengths`; called like the original.
 
     If the compiler fails, for lack of a C++ compiler or because of the model's code, the model runs uncompiled from
     then on.
@@ -58,7 +58,7 @@ class CompiledModel:
         self.failure: str | None = None
 
     def length_of(self, length: int) -> int:
-        """Return the length in tokens that a sequence of `length` tokens is padded to: the next of `lengths`."""
+        """Return the padded length for a sequence of `length` tokens: the smallest of `lengths` that is not less."""
         return next(one for one in self.lengths if one >= length)
 
     def __call__(self, **tensors: torch.Tensor) -> Any:
@@ -84,7 +84,7 @@ class CompiledModel:
 
 
 def _own(model: Any) -> Pass:
-    """Return a separate function that calls the model: the compiler counts its programs by a function's code object."""
+    """Return a new function that calls the model, since the compiler limits the number of programs per code object."""
 
     def run(**tensors: torch.Tensor) -> Any:
         return model(**tensors)
@@ -104,7 +104,7 @@ def shortened(sample: TokenSequence, length: int) -> TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A launched pass; `places` has (start, shape) of each sequence's output in the array that `copied` returns."""
+    """A launched pass; `places` has each sequence's output as (start, shape) in the array that `copied` returns."""
 
     copied: Callable[[], Floats]
     places: list[tuple[int, tuple[int, ...]]]
@@ -123,8 +123,9 @@ class Forward:
     """The forward pass of a model on a device.
 
     `padding_ids` are the token id and the segment of padding; `limit` is the model's limit in tokens. With `packed`,
-    sequences run without padding unless their caller requested some. With `compiled`, batches are padded to one of the
-    compiled lengths. With `recorded`, batches that fit into a recorded shape are filled up to that shape.
+    sequences run without padding, unless their caller requested padding. With `compiled`, batches are padded to one of
+    the compiled lengths. With `recorded`, a batch that fits into a shape recorded as a CUDA graph is filled up to that
+    shape.
     """
 
     def __init__(
@@ -150,14 +151,14 @@ class Forward:
         self.depth = stream.depth
 
     def with_recordings(self, recorded: RecordedModel) -> Forward:
-        """Return a copy of this forward pass that runs small batches as repeated recordings."""
+        """Return a copy of this object that runs small batches by replaying recorded CUDA graphs."""
         other = copy.copy(self)
         other._recorded = recorded  # noqa: SLF001 - its own class
         return other
 
     @property
     def failure(self) -> str | None:
-        """Return the reason why the compiled model is not used; None if it is used or there is none."""
+        """Return the reason why the compiled model is not used; None if it is used, or if the model is not compiled."""
         return None if self._compiled is None else self._compiled.failure
 
     def packs(self, sequence: TokenSequence) -> bool:
@@ -193,7 +194,7 @@ class Forward:
             return time.perf_counter() - started
 
     def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
-        """Start a pass; on a GPU the pass runs when this method returns, on a CPU the pass has ended then.
+        """Start a pass; when this method returns, the pass still runs on a GPU, and has ended on a CPU.
 
         Raises:
             Exception: any exception of torch, as in `__call__`.
@@ -209,7 +210,7 @@ class Forward:
             return self._launch_padded(sequences, shape, self.run_padded)
 
     def run_padded(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Run a batch in the form that `fill_up` makes, on the device, and return the model's first output."""
+        """Run a batch that `fill_up` made, on the device, and return the model's first output."""
         ids, mask, *segments = numbers
         shown = mask if self._type is None else _added(mask, self._type)
         names = ("input_ids", "attention_mask", "token_type_ids")
@@ -221,7 +222,7 @@ class Forward:
         return sequence.length if self._compiled is None else self._compiled.length_of(sequence.length)
 
     def free_memory(self) -> None:
-        """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
+        """Release the memory that torch caches for later passes, so that a smaller pass can use it."""
         self._stream.free_memory()
 
     def _padded_length(self, sequences: Sequence[TokenSequence]) -> int:
@@ -239,7 +240,7 @@ class Forward:
         shape: tuple[int, int],
         run: Callable[[torch.Tensor], torch.Tensor],
     ) -> Pending:
-        """Launch a padded batch of shape (rows, tokens); a recorded pass may have more rows than sequences."""
+        """Launch a padded batch of shape (rows, tokens); a recorded shape may have more rows than the batch."""
         rows, length = shape
         encoded = [sequence.encoded for sequence in sequences]
         numbers = fill_up([*encoded, *[encoded[0]] * (rows - len(encoded))], length, self._padding_ids)
@@ -262,9 +263,9 @@ class Forward:
     def _pending(
         self, reduced: dict[Want, torch.Tensor], sequences: Sequence[TokenSequence], starts: Sequence[int]
     ) -> Pending:
-        """Begin to copy all outputs to the host at once.
+        """Start one copy of all outputs from the device to the host.
 
-        `starts` has each sequence's first row in outputs that have one row per token.
+        For outputs with one row per token, `starts` has the index of each sequence's first row.
         """
         flat = [output.float().reshape(-1) for output in reduced.values()]
         before = dict(zip(reduced, accumulate(map(len, flat), initial=0), strict=False))
@@ -278,10 +279,10 @@ class Forward:
 
 
 def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Ids:
-    """Pad sequences on the right, because models with absolute positions need their padding there.
+    """Pad sequences on the right, since models with absolute positions need padding at the end.
 
-    Either all sequences have segments, or none. The shape of the result is (2 or 3, sequences, tokens): token ids,
-    mask and, if there are any, segments.
+    Either all sequences have segment ids, or none has. The shape of the result is (2 or 3, sequences, tokens): token
+    ids, mask and, if there are any, segments.
     """
     fillings = (padding_ids[0], 0, padding_ids[1])[: 2 if encoded[0].segments is None else 3]
     numbers = np.empty((len(fillings), len(encoded), length), dtype=np.int32)
@@ -297,7 +298,7 @@ def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int
 
 
 def _added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the mask as numbers that attention adds to its scores, of shape (sequences, 1, 1, tokens)."""
+    """Return the mask in the additive form, numbers that attention adds to its scores: (sequences, 1, 1, tokens)."""
     hidden = (mask == 0)[:, None, None, :]
     return torch.zeros(hidden.shape, dtype=dtype, device=mask.device).masked_fill_(hidden, torch.finfo(dtype).min)
 
@@ -307,9 +308,9 @@ def _wants(sequences: Sequence[TokenSequence]) -> list[Want]:
 
 
 def _reduced(output: torch.Tensor, mask: torch.Tensor, want: Want) -> torch.Tensor:
-    """Return the part of a batch's output that `want` names.
+    """Return the part of a batch's output that `want` names: logits, or vectors of tokens or of texts.
 
-    Vectors are pooled on the device, because one vector per text is cheaper to copy than one per token.
+    Vectors are pooled on the device, because one vector per text takes less time to copy than one vector per token.
     """
     if want is Want.MEAN:
         weights = mask.unsqueeze(-1)

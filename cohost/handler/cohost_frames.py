@@ -1,6 +1,7 @@
 """The messages between a model's proxy process and its engine process, over a Unix socket that one user can open.
 
-A message has a head (a JSON object) and a body (bytes): two lengths of four bytes each, then both. From the proxy:
+A message is the length of its head and the length of its body, four bytes each, then the head (a JSON object), then the
+body (bytes). From the proxy:
 
     load      {properties, rank}              first, once: load a model; `rank` is one of `Rank`
     hurry     {}                              callers wait for the model that is being loaded
@@ -47,11 +48,11 @@ _FLOAT: Final = np.dtype(np.float32)
 
 
 class FrameError(Exception):
-    """The other process sent bytes that are no message, or belongs to another user."""
+    """The process at the other end sent bytes that are no message, or runs as another user."""
 
 
 class Rank(enum.IntEnum):
-    """The order in which an engine process loads its models: after a restart first those with waiting callers."""
+    """The order in which an engine process loads models: after a restart, models with waiting callers come first."""
 
     AWAITED = 0
     AGAIN = 1
@@ -59,9 +60,10 @@ class Rank(enum.IntEnum):
 
 
 class Level(enum.IntEnum):
-    """The order in which an engine process takes requests; a request of a later level waits for all earlier ones.
+    """The order in which an engine process runs requests: a request waits for all requests of an earlier level.
 
-    ALONE is for requests during which an engine process ended, and for halves of a failed pass: nothing runs beside.
+    ALONE is for requests that were running when an engine process ended, and for halves of a failed pass. While a
+    request of level ALONE runs, no other request runs.
     """
 
     ALONE = 0
@@ -71,9 +73,9 @@ class Level(enum.IntEnum):
 
 @dataclass(slots=True)
 class TokenSequence:
-    """One sequence to run: `length` is its number of token ids, or more if the caller requested padding.
+    """One sequence to run; `length` is the number of its token ids, or more if the caller requested padding.
 
-    `key` holds all that the output depends on, so sequences with equal keys have equal outputs.
+    `key` contains all values that the output depends on, so sequences with equal keys have equal outputs.
     """
 
     encoded: Encoded
@@ -83,7 +85,7 @@ class TokenSequence:
     key: tuple[int, Want, bytes, bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute the key once, since a sequence is a candidate of many passes."""
+        """Compute the key once, since a sequence may be a candidate for many passes."""
         segments = self.encoded.segments
         numbers = self.encoded.ids.tobytes(), b"" if segments is None else segments.tobytes()
         self.key = (self.length, self.want, *numbers)
@@ -93,8 +95,8 @@ class TokenSequence:
 class Outcome:
     """The results of one request: `outputs` in the order of its sequences, and the sizes of the batches that ran them.
 
-    A size is (sequences, tokens with padding). `queue_s` is the wait until the last sequence was taken, `forward_s`
-    the time of all the batches.
+    A size is (sequences, tokens with padding). `queue_s` is the time in seconds until the last sequence was taken from
+    the queue, `forward_s` the time that all these batches ran.
     """
 
     outputs: list[Floats]
@@ -104,7 +106,7 @@ class Outcome:
 
 
 def pack(head: Mapping[str, Any], *body: bytes | memoryview) -> bytes:
-    """Return a message as bytes; the parts of the body are joined."""
+    """Return a message as bytes; the body is the concatenation of its parts."""
     text = json.dumps(head, separators=(",", ":")).encode()
     return b"".join((_LENGTHS.pack(len(text), sum(map(len, body))), text, *body))
 
@@ -132,7 +134,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
 
 
 def check_peer(connection: socket.socket, user: int) -> int:
-    """Return the id of the process at the other end of a Unix socket; 0 on a system that does not tell.
+    """Return the id of the process at the other end of a Unix socket; 0 if the operating system does not report it.
 
     Raises:
         FrameError: the process belongs to another user than `user`.
@@ -148,9 +150,9 @@ def check_peer(connection: socket.socket, user: int) -> int:
 
 @contextlib.contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield an address of a Unix socket's path that is valid inside the block.
+    """Yield a short address for the path of a Unix socket; the address is valid inside the `with` block.
 
-    An address has 107 characters at most, and the path of the temporary folder may be longer.
+    The address of a Unix socket has at most 107 characters, and the path of the temporary folder may be longer.
     """
     if sys.platform != "linux":
         yield str(path)
@@ -191,7 +193,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def packed_sequences(sequences: Sequence[TokenSequence]) -> tuple[list[list[Any]], list[bytes]]:
-    """Return sequences for the head and the body of `run`: [tokens, length, want, has segments], and the numbers."""
+    """Return head and body for `run`: a [tokens, length, want, has segments] per sequence, and the ids and segments."""
     heads, body = [], []
     for one in sequences:
         segments = one.encoded.segments
@@ -219,7 +221,7 @@ def sequences_of(heads: Iterable[Sequence[Any]], body: bytes) -> list[TokenSeque
 
 
 def packed_outcome(outcome: Outcome) -> tuple[dict[str, Any], list[bytes]]:
-    """Return an outcome for the head and the body of `done`."""
+    """Return an outcome as entries of the head and parts of the body of the message `done`."""
     head = {
         "shapes": [output.shape for output in outcome.outputs],
         "batches": outcome.batches,

@@ -4,10 +4,11 @@
 
 One connection is one model: the proxy's first message loads the model, and the end of the connection unloads it. The
 engine process ends with the server, or some seconds after its last model was unloaded. The engine process listens
-before it imports torch, so the messages of all proxies have arrived when the process chooses the first model to load.
+before it imports torch. So the `load` messages of all proxies have arrived when the engine process chooses the first
+model to load.
 
-Everything is imported before the first model is served, because the folder of these files belongs to one model, which
-may be unloaded and deleted while others are served.
+Everything is imported before the first model is served: the files of this program lie in the folder of one model, which
+may be unloaded and its folder deleted while other models are served.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ _OOM_SCORE: Final = "1000"
 class Settings:
     """The settings of an engine process.
 
-    `folder` and `name` are those of its socket, `server` and `server_started` the server's process and its start in
-    clock ticks since boot. With `shared` the process has the models of several proxies. `idle_s` is its life without a
-    model, in seconds.
+    The socket is `<name>.sock` in `folder`. `server` is the process id of DJL Serving, and `server_started` its start
+    in clock ticks since boot. With `shared`, the process loads the models of several proxies. After `idle_s` seconds
+    without a model, the process ends.
     """
 
     folder: str
@@ -90,7 +91,7 @@ class Settings:
 
 
 class Journal:
-    """A file with the marks of the requests that are being run, which remains if the process is killed."""
+    """A file that lists the marks (names) of the running requests; the file remains if the process is killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,13 +99,13 @@ class Journal:
         self.write([])
 
     def write(self, marks: Sequence[str]) -> None:
-        """Write the marks in one system call, so that the file is whole whenever the process ends."""
+        """Write the requests' marks in one system call, so that the file is complete even if the process is killed."""
         text = json.dumps(marks).encode()
         os.pwrite(self._file, b"%0*d" % (_JOURNAL_LENGTH, len(text)) + text, 0)
 
     @staticmethod
     def read(path: str) -> list[str] | None:
-        """Return the marks in a file; None if it cannot be read."""
+        """Return the marks that a journal file lists; None if the file cannot be read."""
         try:
             data = Path(path).read_bytes()
             marks: list[str] = json.loads(data[_JOURNAL_LENGTH:][: int(data[:_JOURNAL_LENGTH])])
@@ -121,7 +122,7 @@ class _Load:
 
 
 class Client:
-    """The connection of one proxy process, which is one model."""
+    """The connection of one proxy process, and its model: each proxy process has exactly one model."""
 
     def __init__(self, host: Host, writer: asyncio.StreamWriter, number: int, properties: dict[str, str]) -> None:
         self.number = number
@@ -165,7 +166,7 @@ class Client:
                 await self._writer.drain()
 
     def loaded(self, facts: dict[str, Any], hosted: Hosted) -> None:
-        """Keep the loaded model, and tell the proxy of it."""
+        """Keep the loaded model, and send its facts to the proxy."""
         self.hosted = hosted
         text = (hosted.tokenizer_text or "").encode()
         hosted.tokenizer_text = None
@@ -245,7 +246,7 @@ class Host:
         self._had_model = False
 
     async def run(self) -> None:
-        """Serve until the server has ended, or no model has been here for `idle_s` seconds."""
+        """Serve until DJL Serving has ended, or until the process has had no model for `idle_s` seconds."""
         server = await asyncio.start_unix_server(self._serve, sock=_listening(self._settings))
         loading = asyncio.create_task(self._load_all())
         logger.info("engine process %d of server %d listens", os.getpid(), self._settings.server)
@@ -261,7 +262,7 @@ class Host:
         self.end(0)
 
     def end(self, code: int) -> None:
-        """End this process, with its connections first: a thread in a driver can keep the process for long."""
+        """Close the connections, then end this process: a thread in a GPU driver can delay the end for long."""
         if code:
             logger.critical("the engine process ends with code %d", code)
         for client in list(self._clients):
@@ -275,7 +276,7 @@ class Host:
         os._exit(code)
 
     def _remove(self, pattern: str, keep: str = "") -> None:
-        """Remove the files of this place whose names match a pattern, but one."""
+        """Remove the files in this engine process's folder whose names match `pattern`, except the file `keep`."""
         for path in Path(self._settings.folder).glob(pattern):
             if path.name != keep:
                 path.unlink(missing_ok=True)
@@ -292,7 +293,7 @@ class Host:
         await load.done
 
     def summary(self, hosted: Hosted) -> dict[str, Any]:
-        """Return a model's counters, with those of the process."""
+        """Return a model's counters, and the engine process's id and number of models."""
         return {
             "counters": asdict(hosted.counters),
             "engine": {"pid": os.getpid(), "models": sum(client.hosted is not None for client in self._clients)},
@@ -319,7 +320,7 @@ class Host:
                 self._idle_since = time.monotonic()
 
     async def _load_all(self) -> None:
-        """Load models one at a time, since each load takes memory that is free again afterwards."""
+        """Load models one at a time, since each load needs extra memory, which is free again after the load."""
         while True:
             while not self._loads:
                 self._load_added.clear()
@@ -355,7 +356,7 @@ class Host:
         client.loaded(facts, hosted)
 
     def _new_hosted(self, loop: asyncio.AbstractEventLoop) -> Hosted:
-        """Create a place for a model; the first one imports torch, in the thread that loads the model."""
+        """Create the `Hosted` object of a model; the first call imports torch, in the thread that loads the model."""
         module = importlib.import_module(".cohost_hosted", __package__)
         if self._home is None:
             findings = module.FindingsStore(self._settings.folder, self._settings.name)
@@ -384,7 +385,7 @@ def _is_zombie(process: int) -> bool:
 
 
 def _listening(settings: Settings) -> socket.socket:
-    """Return a socket that listens at the path that proxies know."""
+    """Return a socket that listens at the path where proxies expect it."""
     settings.socket.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with short_address(settings.socket) as address:
@@ -394,7 +395,7 @@ def _listening(settings: Settings) -> socket.socket:
 
 
 async def _in_thread(function: Callable[[], Result]) -> Result:
-    """Run a function in a new thread: libraries keep memory of the device for each thread, until the thread ends."""
+    """Run a function in a new thread: libraries keep device memory for each thread until the thread ends."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 

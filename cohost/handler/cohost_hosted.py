@@ -1,4 +1,4 @@
-"""The models of an engine process, and what they share: scheduler, watchdog, memory of the device."""
+"""The models of an engine process, and the parts that they share: scheduler, watchdog, device memory."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ _LOOP_LIMIT_S = 20.0
 class Home:
     """The part of an engine process that its models share.
 
-    `end` ends the process with an exit code. `journal` is that of `Scheduler`. With `shared` the models of a CPU run
-    side by side in two threads. `findings` keeps what loads found out. `last_resort` is that of `Watchdog`.
+    `end` ends the process with an exit code. `journal` and `last_resort` are passed on to `Scheduler` and `Watchdog`.
+    With `shared`, models on a CPU run at the same time in two threads. `findings` keeps the results of each load's
+    trials (number format, fastest variant) for later loads.
     """
 
     def __init__(
@@ -79,17 +80,17 @@ class Home:
 
     @property
     def watched(self) -> list[Watched]:
-        """Return the passes and measurements that the device works on now."""
+        """Return the passes and measurements that the device is running now."""
         return [] if self.scheduler is None else self.scheduler.watched
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> Watchdog:
-        """Begin to watch the process, measurements of the first load included; return the watchdog."""
+        """Start the watchdog and return it; it also covers the measurements of the first load."""
         if self._watchdog is None:
             self._watchdog = Watchdog(self, loop, self._end, _LOOP_LIMIT_S, self._turn, last_resort=self._last_resort)
         return self._watchdog
 
     def prepare(self, options: Options) -> None:
-        """Create the scheduler of the device that the first model names; all models of a process have one device.
+        """Create the scheduler for the device that the first model names; all models of a process use the same device.
 
         Raises:
             NoDeviceError: the options name a GPU, and torch finds no GPU.
@@ -100,15 +101,15 @@ class Home:
             self._memory = DeviceMemory(device, None if self._shared else options.planned_mib)
 
     def alone(self, options: Options) -> AbstractContextManager[None]:
-        """Keep the passes of all models away for one measurement of a model that is being loaded."""
+        """Return a context in which no model's passes run, for one measurement of a model that is being loaded."""
         limit_s = _COMPILATION_S if options.compile else max(_MEASUREMENT_S, options.pass_timeout_s)
         return nullcontext() if self.scheduler is None else self.scheduler.alone(Watched(limit_s))
 
     def settle(self) -> None:
-        """Take the memory of the device in use, after a load, as the amount that this process keeps.
+        """After a load, take the device memory in use as the amount that this process keeps.
 
-        With several models the memory of the warm-up's largest pass is given back: before the server loads the next
-        model, the server checks that this amount of memory is free.
+        With `shared`, first give back the memory of the warm-up's largest pass, since DJL Serving checks that this
+        amount of memory is free before it loads the next model.
         """
         if self._shared:
             free_device_memory()
@@ -121,7 +122,7 @@ class Home:
         self.watch(asyncio.get_running_loop()).tighten(limit_s)
 
     def remove(self, hosted: Hosted) -> None:
-        """Give the memory of a model that was dropped back to the device and to the system."""
+        """Forget a dropped model, and give its memory back to the device and to the operating system."""
         self._models.discard(hosted)
         gc.collect()
         free_device_memory()
@@ -160,10 +161,10 @@ class Home:
 
 
 class FindingsStore:
-    """The findings of loads, as files in `folder` whose names begin with `name`; without a folder, none are kept.
+    """The results of loads' trials, in files `<name>.*.findings` of `folder`; without a folder, none are kept.
 
-    A store has the findings of one server's engine processes only; another machine, image or handler makes findings of
-    its own.
+    Only the engine processes of one server share these files, since the trials' results hold only for its machine,
+    image and handler version.
     """
 
     def __init__(self, folder: str | None = None, name: str = "") -> None:
@@ -171,14 +172,14 @@ class FindingsStore:
         self._name = name
 
     def known(self, properties: Mapping[str, Any]) -> Findings | None:
-        """Return the findings of an earlier load with the same properties; None without a load that succeeded."""
+        """Return the trials' results of an earlier load with the same properties; None if no such load succeeded."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             data = json.loads(self._file(properties).read_bytes())
             return Findings(**{**data, "ways": tuple(data["ways"])})
         return None
 
     def keep(self, properties: Mapping[str, Any], findings: Findings) -> None:
-        """Keep the findings of a load; without them the next load tries everything again."""
+        """Write the results of a load's trials to a file; if that fails, the next load repeats all trials."""
         with contextlib.suppress(OSError):
             file = self._file(properties)
             temporary = file.with_suffix(f".{os.getpid()}")
@@ -200,7 +201,7 @@ def _measured(loaded: Loaded, options: Options, known: Findings | None) -> Measu
 
 
 class Hosted:
-    """One model of an engine process: loaded, run, counted."""
+    """One model of an engine process: loads and runs the model, and keeps its counters."""
 
     def __init__(self, home: Home) -> None:
         self.counters = Counters()
@@ -281,7 +282,7 @@ class Hosted:
             self._engine.expire()
 
     def close(self) -> None:
-        """Drop the model after its running passes, and refuse the waiting requests."""
+        """Refuse the waiting requests, and drop the model when its running passes have ended."""
         if self._engine is not None:
             self._engine.stop()
         self._engine = self._loaded = None

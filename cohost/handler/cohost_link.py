@@ -1,8 +1,9 @@
-"""The way from a proxy process to its engine process: start it, load the model there, run requests, survive its end.
+"""The proxy process's side of the engine process: start it, load the model in it, run requests, replace it if it ends.
 
-The proxy that finds no engine process starts one, under a file lock. When the engine process ends, whatever the cause,
-its proxies start the next one, load their models again and send the unanswered requests once more. The server sees
-none of this. A request that was being run at the end of two engine processes is not sent a third time.
+A proxy that finds no engine process starts one, and holds a file lock while it does so. When the engine process ends,
+for any reason, its proxies start another one, load their models again and send the unanswered requests a second time.
+DJL Serving does not notice the replacement. A request that was running when an engine process ended, twice, is not sent
+a third time.
 """
 
 from __future__ import annotations
@@ -76,12 +77,12 @@ _KINDS: Final = {"value": ValueError, "memory": MemoryError, "lost": NoDeviceErr
 
 
 class EngineEndedError(Exception):
-    """The engine process ended while the model was being loaded there."""
+    """The engine process ended while it was loading the model."""
 
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A message that is to be answered; `deaths` counts the engine processes that ended while they ran it."""
+    """A message that waits for an answer; `deaths` counts the engine processes that ended while they ran the call."""
 
     head: dict[str, Any]
     body: Sequence[bytes]
@@ -91,7 +92,7 @@ class _Call:
     deaths: int = 0
 
     def packed(self) -> bytes:
-        """Return the message with the present age; a request that an engine process possibly died of runs alone."""
+        """Return the message with its present age; a request that may have ended an engine process gets level ALONE."""
         head = {**self.head, "age_s": time.monotonic() - self.arrived}
         if self.deaths and "level" in head:
             head["level"] = Level.ALONE
@@ -142,12 +143,12 @@ class Link:
         return Facts.of(self._first[1]["facts"]), text
 
     def begin(self) -> None:
-        """Begin to pass requests on; called in the event loop."""
+        """Begin to send requests to the engine process; called in the event loop."""
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
         self._keeping.add_done_callback(self._end_after_fault)
 
     def _end_after_fault(self, keeping: asyncio.Task[None]) -> None:
-        """End this process if its connection failed unexpectedly, since nobody would answer its calls any more."""
+        """End this process if the task that serves its connection failed, since no call would be answered any more."""
         if not keeping.cancelled() and (error := keeping.exception()) is not None:
             logger.critical("the connection to the engine process failed", exc_info=error)
             self._end_process(_FAULT_CODE)
@@ -189,7 +190,7 @@ class Link:
         ]
 
     async def summary(self, limit_s: float) -> dict[str, Any]:
-        """Return the model's counters in the engine process, and facts of the process.
+        """Return the model's counters from the engine process, and that process's id and number of models.
 
         Raises:
             BusyError: the model cannot be loaded at present.
@@ -222,21 +223,21 @@ class Link:
                 self._writer.write(pack({"op": "cancel", "id": number}))
 
     def _refuse_early(self, call: _Call) -> None:
-        """Refuse a call that the engine process, which is being replaced, will not answer in time."""
+        """Refuse a call that would time out before the new engine process has loaded the model."""
         if self._failure is not None:
             raise BusyError(self._failure)
         if self._lost_at and self._lost_at + self._load_s > call.limit:
             raise BusyError("the engine process is being replaced; fix: send the request again in some seconds")
 
     def _hurry(self) -> None:
-        """Tell the engine process that a caller waits for the model that it is to load."""
+        """Tell the engine process that a caller waits for this model, so that the engine process loads it earlier."""
         if self._socket is not None and not self._hurried:
             self._hurried = True
             with contextlib.suppress(OSError):
                 self._socket.sendall(pack({"op": "hurry"}))
 
     async def _keep(self) -> None:
-        """Serve the connection; after its end, load the model again and continue."""
+        """Serve the connection; whenever the connection ends, load the model again and serve the new connection."""
         while True:
             assert self._first is not None  # noqa: S101 - loaded before, here or by `load`
             (connection, head), self._first = self._first, None
@@ -249,7 +250,7 @@ class Link:
             await self._reopen()
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Send the unanswered calls, then take answers until the engine process closes the connection."""
+        """Send the unanswered calls, then receive answers until the engine process closes the connection."""
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         try:
             self._failure, self._lost_at, self._writer = None, 0.0, writer
@@ -270,7 +271,7 @@ class Link:
             call.answer.set_result((head, body))
 
     def _blame(self, client: int, marks: Sequence[str] | None) -> None:
-        """Count the end of an engine process for the calls that it ran; without its journal, for all calls."""
+        """Add 1 to `deaths` of the calls that an ended engine process ran; without its journal, of all calls."""
         for number, call in self._calls.items():
             if marks is None or f"{client}:{number}" in marks:
                 call.deaths += 1
@@ -284,10 +285,11 @@ class Link:
                 )
 
     async def _reopen(self) -> None:
-        """Load the model again, with growing pauses between failures; waiting calls get the reason of a failure.
+        """Load the model again, with growing pauses between attempts; give waiting calls the reason of a failure.
 
-        After three failures in a row that perhaps only another instance cures (no GPU, ends of the engine process) this
-        process ends, too: the server restarts it `retry_threshold` times, and then SageMaker replaces the instance.
+        Some failures may need another instance: torch finds no GPU, or the engine process ends again and again. After
+        three of these in a row, this process ends, too: DJL Serving restarts it `retry_threshold` times, and then
+        SageMaker replaces the instance.
         """
         hard_failures = 0
         for pause_s in itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1])):

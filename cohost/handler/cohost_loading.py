@@ -1,7 +1,8 @@
-"""The loading of a model: weights, tokenizer, true limit, number format. An error here fails the load, with a reason.
+"""The loading of a model: weights, tokenizer, limit in tokens, number format; an error's text says why a load fails.
 
-Weights are converted on the CPU. A number format is used if its outputs for fixed texts agree with those of fp32 on the
-same device; with "auto" the fastest format that agrees is used. A format that raises an error does not agree.
+Weights are converted on the CPU. A number format is used only if the model's outputs for fixed texts agree with its
+fp32 outputs on the same device. The dtype "auto" means the fastest format that agrees. A format in which the model
+raises an error does not agree.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Loaded:
     """A loaded model, ready to run.
 
     `text` is the tokenizer's JSON for the proxy process; None if only transformers can run `tokenizer` as its authors
-    meant it. `packs` is true if sequences run packed; `samples` are the check texts as sequences, for the warm-up.
-    `findings` are for the next load of the model.
+    meant it. `packs` is true if sequences run packed (concatenated, without padding). `samples` are the fixed check
+    texts as sequences, for the warm-up. `findings` are the trials' results, which the next load of the model reuses.
     """
 
     forward: Forward
@@ -78,7 +79,7 @@ class Loaded:
 
     @property
     def limit(self) -> int:
-        """Return the most tokens of a sequence."""
+        """Return the largest number of tokens in a sequence."""
         return self.facts.limit
 
 
@@ -87,8 +88,9 @@ def load(options: Options, alone: Alone = nullcontext, known: Findings | None = 
 
     Args:
         options: the model's settings.
-        alone: keeps other models' passes away while this one is measured.
-        known: the findings of an earlier load of the same model with the same options, which are not tried again.
+        alone: keeps other models' passes away while this model is measured.
+        known: the results of the trials in an earlier load of the same model with the same options; these trials are
+            not repeated.
 
     Raises:
         ValueError: the model does not suit the task, the device does not exist, or the dtype is not accurate enough.
@@ -154,11 +156,11 @@ def _facts(config: Any, raw: Any, tokenizer: Tokenizer, tables: Tables, *, label
 
 
 def plain_text(raw: Any, tokenizer: Tokenizer, facts: Facts) -> str | None:  # transformers has no types
-    """Return a tokenizer's JSON if the package tokenizers alone gives the same sequences as transformers, else None.
+    """Return a tokenizer's JSON if the package `tokenizers` gives the same sequences as transformers; otherwise None.
 
     Args:
         raw: the tokenizer of transformers.
-        tokenizer: the same, as this handler uses it.
+        tokenizer: the same tokenizer, as this handler wraps it.
         facts: the facts that the JSON leaves out.
     """
     try:
@@ -246,14 +248,14 @@ def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
 
 
 def _positions(model: Any) -> int | None:  # transformers has no types
-    """Return the lower number of positions of the configuration and the model's table; None if neither has it."""
+    """Return the number of positions by configuration or by the model's table, the lower one; None if both lack it."""
     stated = getattr(model.config, "max_position_embeddings", None)
     known = [stated if isinstance(stated, int) and stated > 0 else None, _rows_of(model, "position_embeddings")]
     return min((number for number in known if number is not None), default=None)
 
 
 def _position_offset(model: Any) -> int:  # transformers has no types
-    """Return the number of unused positions at the start of the model's table, including the padding index."""
+    """Return the number of unused rows at the start of the model's position table, including the padding index."""
     table = _table(model, "position_embeddings")
     return 0 if table is None or table.padding_idx is None else table.padding_idx + 1
 
@@ -269,9 +271,10 @@ def _table(model: Any, name: str) -> torch.nn.Embedding | None:  # transformers 
 
 
 class Weights:
-    """The weights of the model that is being loaded, for conversion and the move to `device`.
+    """The weights of the model that is being loaded: converts them, and moves them to `device`.
 
-    `load` reads the weights in fp32, on the CPU. Only one copy of the model exists at a time, and this object holds it.
+    `load` reads the weights in fp32, on the CPU. Only one copy of the weights exists at a time, and this object holds
+    it.
     """
 
     def __init__(self, load: Callable[[], Any], device: torch.device) -> None:
@@ -283,7 +286,7 @@ class Weights:
     def put(self, dtype: str) -> Any:  # transformers has no types
         """Return the model on the device, in the number format `dtype`.
 
-        The weights are converted on the CPU, because a conversion on the device would hold both formats there at once.
+        The weights are converted on the CPU, because a conversion on the device would need memory for both formats.
         """
         if self._rounded:
             # Rounded weights cannot be restored, and two models at a time may not fit into memory.
@@ -311,7 +314,7 @@ class Formats:
         self._labels = labels
 
     def choose(self, weights: Weights) -> str:
-        """Put the weights on the device in the format to serve in, and return its name.
+        """Choose the number format, put the weights on the device in that format, and return its name.
 
         Raises:
             ValueError: the options' number format is inaccurate or not available, and no other format is allowed.
@@ -350,11 +353,11 @@ class Formats:
 
 
 def formats_of(device: torch.device) -> list[str]:
-    """Return the number formats other than fp32 that are worth trying on a device, the fastest first."""
+    """Return the number formats, fastest first, that may be faster than fp32 on a device."""
     return half_types(device) + ([_TF32] if has_tf32(device) else [])
 
 
 def _allow_tf32(device: torch.device, *, allowed: bool) -> None:
-    """Allow or forbid that matrix products on a GPU round fp32 to 10 bits (TF32), for the whole process."""
+    """For the whole process, allow or forbid TF32: matrix products on a GPU that round fp32 to 10 bits."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -1,4 +1,4 @@
-"""Device errors told apart (no memory, device lost, the model's own), and the return of freed memory."""
+"""Classify device errors (out of memory, device lost, an error of the model), and release freed memory."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class NoDeviceError(ValueError):
 
 
 def device_answers() -> bool:
-    """Return False if a GPU on which this process has memory fails to return a number that is sent to it.
+    """Return False if a GPU on which this process holds memory fails to return a number that was copied to it.
 
-    An error for lack of memory for that number counts as an answer.
+    Running out of memory during this copy counts as a success.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -69,7 +69,7 @@ def device_answers() -> bool:
 def is_out_of_memory(error: BaseException, answers: Callable[[], bool] = device_answers) -> bool:
     """Return True if memory ran out, so that a smaller batch could succeed.
 
-    `answers` tells if the GPU still answers; it is called for errors whose text leaves the cause open.
+    `answers` returns True if the GPU still answers; it is called for errors whose text does not name the cause.
     """
     if type(error).__name__ in _OUT_OF_MEMORY_TYPES or _has(error, _OUT_OF_MEMORY_TEXTS):
         return True
@@ -79,9 +79,9 @@ def is_out_of_memory(error: BaseException, answers: Callable[[], bool] = device_
 def is_lost_device(error: BaseException, answers: Callable[[], bool] = device_answers) -> bool:
     """Return True if the GPU's state in this process is lost, so that every later call would fail as well.
 
-    `answers` tells if the GPU still answers; it is called for errors whose text is in no table, because CUDA reports an
-    error in a later, unrelated call. Only a RuntimeError, the kind that torch and Triton raise, is judged by its text;
-    errors of other kinds may quote a caller's text.
+    `answers` returns True if the GPU still answers. `answers` is called for errors of unknown text, because CUDA may
+    report an error in a later, unrelated call. Only the text of a RuntimeError, the type that torch and Triton raise,
+    is examined; errors of other types may quote a caller's text.
     """
     if isinstance(error, NoDeviceError):
         return True
@@ -95,7 +95,7 @@ def is_lost_device(error: BaseException, answers: Callable[[], bool] = device_an
 
 
 def free_device_memory() -> None:
-    """Give the GPU memory that torch caches for later passes back to the device; on a lost device, log the failure."""
+    """Release the GPU memory that torch caches for later passes; on a lost device, log the failure."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
@@ -111,9 +111,9 @@ def _has(error: BaseException, texts: tuple[str, ...]) -> bool:
 
 
 def return_free_memory() -> None:
-    """Give freed memory that the C library keeps back to the system, where the library is glibc.
+    """Release freed memory that glibc keeps to the operating system; with another C library, do nothing.
 
-    Batches of changing sizes leave gaps between live blocks, and a process that keeps the gaps grows for days, by
+    Batches of changing sizes leave gaps between blocks in use. A process that keeps the gaps grows for days, and takes
     memory that other models on the instance could use.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -1,6 +1,6 @@
 """The keys of serving.properties that this handler reads, with their ranges and defaults.
 
-A handler's first call receives the keys without the prefix `option.` (DJL Serving 0.36.0).
+DJL Serving 0.36.0 passes the keys to the handler's first call without their prefix `option.`.
 """
 
 from __future__ import annotations
@@ -60,15 +60,16 @@ _NO_GPU = "-1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """The settings of one model. A setting of None means "auto": chosen on load, by device, model or machine.
+    """The settings of one model; None means "auto": chosen when the model loads, by device, model or machine.
 
-    `catalog_name` is the model's name in the catalog, under which its counters are logged; None in other archives.
-    `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the number of workers that
-    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, in MiB, None if
-    neither states it or the model shares its engine process. With `shared`, the engine process of the device has the
-    model beside others, `share` is the weight of the model's part of the device's time, and `engines_per_device` is the
-    number of engine processes for all shared models of a device. A sequence is a text, a pair, or a text with one
-    label's hypothesis; tokens include padding.
+    `catalog_name` is the model's name in the catalog, under which its counters are logged; None if the archive was not
+    made from a catalog. `device_id` is the GPU that DJL Serving gave this worker, None on a CPU; `workers` is the
+    number of workers that share the CPU. `planned_mib` is the peak of this worker's GPU memory that the catalog or the
+    memory plan states, in MiB. `planned_mib` is None if neither states one, or if the model shares its engine process
+    with other models. With `shared`, one engine process runs several models of a device; then `share` is the weight by
+    which the model gets the device's time, and `engines_per_device` is the number of engine processes that all shared
+    models of a device are spread over. In these settings, a sequence is a text, a pair of texts, or a text with one
+    label's hypothesis; numbers of tokens include padding.
     """
 
     model: str
@@ -176,8 +177,9 @@ def read_options(properties: Mapping[str, Any]) -> Options:
 def _planned_mib(reader: _Reader) -> int | None:
     """Return one worker's share of the GPU memory that serving.properties states for all workers, in MiB.
 
-    The memory is that of the loaded models plus that of running passes; None if the file does not state both, or if the
-    model is one of several in an engine process, whose memory no single file states.
+    The share is the memory of the loaded model plus the memory of its running passes. The result is None if the file
+    does not state both, or if several models share an engine process, since then no single file states the memory of
+    that process.
     """
     loaded = reader.number("gpu.required_memory_mb")
     working = reader.number("gpu.reserved_memory_mb") or reader.number("reserved_memory_mb")

@@ -1,13 +1,14 @@
 """The packed forward pass: sequences of different lengths concatenated into a single row, without padding.
 
-Linear layers are independent of the sequence that a token belongs to; only attention must stay within each sequence,
-and positions must restart. So packing needs models with replaceable attention and a head that reads the first token's
-vector: BERT and RoBERTa kinds by transformers' attention interface, DeBERTa by a library, if the image or the catalog's
-`packages` contain one. When the model loads, packed outputs are compared with padded ones.
+Linear layers treat each token alone, so packing changes only two things: attention must stay within each sequence, and
+positions must restart at each sequence. So packing needs a model whose attention can be replaced and whose head reads
+the first token's vector. Models of the BERT and RoBERTa kind are packed through transformers' attention interface.
+DeBERTa needs a library, which the image or the catalog's `packages` must contain. When the model loads, packed outputs
+are compared with padded ones.
 
-The weights stay unchanged. The signatures are those of disentangled-flash 1.1.1 (`deberta.py`, `packed.py`), which runs
-sequences without padding, on a GPU in Triton and on a CPU in torch, and of flashdeberta 0.0.8 (`model.py`), which is
-for GPUs and pads.
+The weights stay unchanged. Two libraries are called, by the signatures of these versions: disentangled-flash 1.1.1
+(`deberta.py`, `packed.py`) runs sequences without padding, on a GPU in Triton and on a CPU in torch; flashdeberta 0.0.8
+(`model.py`) is for GPUs only, and pads.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _HALF = {torch.float16, torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Concatenated sequences. `numbers` has the shape (2 or 3, tokens): token ids, positions and, if read, segments.
+    """Concatenated sequences; `numbers` are their token ids, their positions and, if the model reads any, segments.
 
     `bounds` are the start indices of the sequences in the row, followed by the row's end.
     """
@@ -58,7 +59,7 @@ class Row:
 class Bounds:
     """The bounds of a row's sequences, on the host and on the device, and the longest sequence in tokens.
 
-    With the bounds on both host and device, no layer waits for a copy between host and device.
+    The bounds exist on both host and device, so that no layer waits for a copy between host and device.
     """
 
     host: list[int]
@@ -70,7 +71,7 @@ _BOUNDS: ContextVar[Bounds] = ContextVar("bounds")
 
 
 class PackedModel:
-    """A transformers model that runs rows; `padding_token` is the token id that padded passes use for padding."""
+    """A transformers model that runs packed rows; `padding_token` is the token id of padding in padded passes."""
 
     def __init__(self, model: Any, *, stream: HostStream, padding_token: int, position_offset: int) -> None:
         self._model = model
@@ -80,11 +81,11 @@ class PackedModel:
         self._offset = position_offset
 
     def gains_at(self, lengths: Sequence[int]) -> bool:
-        """Return True if sequences of these lengths, in tokens, run faster in a row than padded."""
+        """Return True if sequences of these lengths, in tokens, run faster packed into one row than padded."""
         return bool(lengths)
 
     def vectors(self, encoded: Sequence[Encoded]) -> tuple[torch.Tensor, Bounds]:
-        """Return the last hidden layer, of shape (tokens, hidden), and the bounds of the sequences in its rows."""
+        """Return the last hidden layer, of shape (tokens, hidden), and the rows at which its sequences begin."""
         row = pack(encoded, self._padding_token, self._offset)
         # The bounds are copied together with the numbers, because each copy is a call of the driver.
         uploaded = self._stream.upload(np.concatenate([row.numbers.ravel(), row.bounds], dtype=np.int32))
@@ -104,7 +105,7 @@ class PackedModel:
         return output
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
-        """Run the pass itself: each of `tensors` has the shape (1, tokens), and the result (tokens, hidden)."""
+        """Run the pass itself; `tensors` have the shape (1, tokens), and the result has (tokens, hidden)."""
         raise NotImplementedError
 
 
@@ -121,7 +122,7 @@ def mean_vectors(vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
 
 
 class PackedByAttention(PackedModel):
-    """A packed model of the BERT or RoBERTa kind, in a version of transformers that finds its attention by name."""
+    """A packed BERT or RoBERTa model, in a version of transformers that looks up the attention function by its name."""
 
     def __init__(self, model: Any, **keywords: Any) -> None:
         """Prepare the model; raise ValueError for a model that cannot be called in packed form."""
@@ -131,7 +132,7 @@ class PackedByAttention(PackedModel):
         super().__init__(model, **keywords)
 
     def gains_at(self, lengths: Sequence[int]) -> bool:
-        """Return False for equal lengths on a CPU: packing saves no padding there, and calls attention per sequence."""
+        """Return False for equal lengths on a CPU: packing saves no padding, and calls attention once per sequence."""
         return self._stream.is_gpu or len(lengths) == 1 or len(set(lengths)) > 1
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
@@ -141,9 +142,10 @@ class PackedByAttention(PackedModel):
 
     @contextmanager
     def _attending_within(self, bounds: Bounds) -> Iterator[None]:
-        """Set the packed attention for one pass.
+        """Let the model use packed attention inside the `with` block, for one pass.
 
-        The model reads the name of its attention at each pass, and builds no mask for a name that it does not know.
+        The model looks up its attention function by name in each pass, and builds no mask if transformers does not know
+        the name.
         """
         config = self._base.config
         usual = config._attn_implementation  # noqa: SLF001 - transformers has no other way back and forth
@@ -157,9 +159,9 @@ class PackedByAttention(PackedModel):
 
 
 def pack(encoded: Sequence[Encoded], padding_token: int, position_offset: int) -> Row:
-    """Return sequences as a row.
+    """Return sequences as one packed row.
 
-    With an offset, positions are counted as RoBERTa counts them: padding tokens inside a text are skipped.
+    With an offset, positions are counted in RoBERTa's way: padding tokens inside a text are skipped.
     """
     bounds = [0, *np.cumsum([len(one.ids) for one in encoded]).tolist()]
     positions = [_positions(np.asarray(one.ids), padding_token, position_offset) for one in encoded]
@@ -191,7 +193,7 @@ def attention_within(
 def _on_gpu(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Bounds, scale: float | None
 ) -> torch.Tensor:
-    """Return the result of `attention_within` in one launch of torch's flash attention for varying lengths."""
+    """Return the result of `attention_within`, from one launch of torch's flash attention for varying lengths."""
     from torch.nn.attention.varlen import varlen_attn  # torch below 2.10 has none
 
     usual = query.shape[-1] ** -0.5
@@ -213,7 +215,7 @@ def _attention(
     scaling: float | None = None,
     **_: Any,  # what transformers hands to all attentions
 ) -> tuple[torch.Tensor, None]:
-    """Compute packed attention under the signature that transformers calls.
+    """Compute packed attention; the parameters are those that transformers passes to an attention function.
 
     The shape of the result is (batch, tokens, heads, head size).
     """
@@ -226,9 +228,10 @@ def _attention(
 
 
 def takes_prepared_mask(model: Any) -> bool:  # transformers has no types
-    """Return True if the model accepts a padded batch's mask as numbers that attention adds to its scores.
+    """Return True if the model accepts a padded batch's mask in the additive form (numbers added to attention scores).
 
-    Any other mask is copied back to the host by transformers' sdpa, to see if it hides tokens, which waits for the GPU.
+    Transformers' sdpa copies a mask of any other form back to the host, to check if it hides tokens, and so waits for
+    the GPU.
     """
     return _has_interface(model) and model.config._attn_implementation in {"sdpa", "eager"}  # noqa: SLF001 - as above
 
@@ -286,9 +289,10 @@ class PackedDeberta(PackedModel):
 
 
 def keep_relative_positions(model: Any, limit: int) -> None:  # transformers has no types
-    """Let a DeBERTa's padded passes share one table of relative positions, instead of each pass making a table.
+    """Let all padded passes of a DeBERTa model share one table of relative positions, instead of one table per pass.
 
-    An entry depends on the distance of two tokens alone, so the table of a shorter text is a corner of the largest one.
+    A table entry depends only on the distance between two tokens, so the table for a shorter text is the upper left
+    corner of the largest table.
     """
     if model.config.model_type != DEBERTA or not model.config.relative_attention:
         return
@@ -327,7 +331,7 @@ def use_flash_deberta(model: Any) -> Callable[[], None]:  # transformers has no 
 
 
 def _twin(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of the modules with the same weights: replacing a part of one copy leaves the other unchanged."""
+    """Return a copy of the modules that shares their weights; a module replaced in the copy stays in the original."""
     twin = copy.copy(module)
     # A shallow copy shares the dictionary of its children with the original.
     twin._modules = {  # noqa: SLF001 - torch has no other way

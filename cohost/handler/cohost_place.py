@@ -1,4 +1,4 @@
-"""The place of an engine process: its folder, its socket, its start, and the choice among several engine processes."""
+"""The folder and socket of an engine process, its start, and the choice among several engine processes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ _OLDER_NAME: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 class Place:
-    """The place of an engine process: a folder that only this user can open, and the names of the files in it.
+    """A folder that only this user can open, and the names of an engine process's files in it (socket, lock, journal).
 
-    Shared models of one server, device and handler version have one place; a worker of any other model has its own.
+    All shared models with the same server, device and handler version use the same names; each worker of any other
+    model uses names of its own.
     """
 
     def __init__(self, folder: Path, options: Options, server: int) -> None:
@@ -59,7 +60,7 @@ class Place:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def connect(self) -> socket.socket:
-        """Return a connection to the engine process, which is started if none listens.
+        """Return a connection to the engine process; start an engine process if none listens.
 
         Raises:
             OSError: the engine process cannot be started, or does not listen within a minute.
@@ -78,7 +79,7 @@ class Place:
             return self._started(settings)
 
     def _chosen_engine(self) -> int:
-        """Return the number of the engine process with the fewest models; a file lists the choices of all proxies."""
+        """Return the number of the engine process with the fewest proxies; a file lists each proxy's choice."""
         choices = Path(_own_folder(), f"{self._server}-{self._server_started}-{self._name}.choices")
         with _locked(choices.with_suffix(".lock")):
             try:
@@ -136,10 +137,10 @@ class Place:
 
 @contextlib.contextmanager
 def _output(server: int) -> Iterator[int | None]:
-    """Yield the server's own output for the log of an engine process; None stands for that of this process.
+    """Yield DJL Serving's standard output, for an engine process's log; None means this process's standard output.
 
-    The server reads the output of this process only as long as this model is loaded. Several processes can write to one
-    log file only if each of them appends.
+    The engine process may outlive this process's model, and DJL Serving reads the output of this process only while the
+    model is loaded. A log file is used only if it was opened for appending, since several processes write to it.
     """
     file = None
     with contextlib.suppress(OSError):
@@ -156,7 +157,7 @@ def _output(server: int) -> Iterator[int | None]:
 
 
 def _own_folder() -> Path:
-    """Return the folder of all sockets of this user, which no other user can open.
+    """Return the folder of this user's sockets, which no other user can open.
 
     Raises:
         OSError: the folder exists and belongs to another user, or others may open it.
@@ -198,7 +199,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the files of servers that have ended."""
+    """Remove the files that belong to DJL Serving processes that have ended."""
     for path in folder.iterdir():
         server, _, rest = path.name.partition("-")
         if server.isdigit() and str(started_at(int(server))) != rest.partition("-")[0]:

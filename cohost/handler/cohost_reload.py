@@ -1,17 +1,17 @@
-"""The first call of a process, in which DJL Serving waits for the model; its failure would lock up the server.
+"""The first call of a process, in which DJL Serving waits for the model; a failed first call would block the server.
 
-If the first call of an asynchronous model raises, answers an error, or the process ends in it, a thread of DJL Serving
-0.36.0 waits for ever: the requests to load and to unload the model are never answered, and some connections hang
-(recorded: `djl_lifecycle`, 31; also tried with a first start). If the process ends during the import of model.py, the
-server answers at once. So
+The first call of an asynchronous model must not raise or answer an error, and the process must not end during that
+call. Otherwise a thread of DJL Serving 0.36.0 waits for ever: the requests to load and to unload the model are never
+answered, and some connections hang (recorded: `djl_lifecycle`, 31; also tried with a first start). If the process ends
+during the import of model.py, DJL Serving answers the request to load at once. So
 
-* a first start begins to load during that import, and a failure ends the process there. The server allows two minutes
+* a first start begins to load during that import, and a failure ends the process there. DJL Serving allows two minutes
   for the import, so a longer load continues in the first call;
-* on a multi-model endpoint, a load that fails later is reported to callers and retried. A server that loads its models
-  at start-up must not become ready with a failed model, so on such a server the first call fails;
-* a restart answers its first call at once and loads in the background, because one of the server's connection threads
-  waits for that answer. Calls that arrive before the model is loaded wait for the model. Nothing imports torch before
-  the first call's answer, because that import can run out of memory too.
+* on a multi-model endpoint, a load that fails in the first call or later is reported to callers and retried. A server
+  that loads its models at start-up must not become ready without one of them, so there the first call fails;
+* a restarted process answers its first call at once and loads in the background, because one of the server's connection
+  threads waits for that answer. Calls that arrive before the model is loaded wait for the model. Nothing imports torch
+  before the first call is answered, because importing torch can run out of memory, too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Prepared = TypeVar("Prepared")
 
 
 class Service(Protocol[Prepared]):
-    """A service whose model can be loaded in a separate thread, as `Reloader` needs it."""
+    """The methods of a service that `Reloader` calls: `prepare` loads the model, in a separate thread."""
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared: ...  # noqa: D102
     def begin(self, prepared: Prepared) -> None: ...  # noqa: D102
@@ -70,7 +70,7 @@ _made: dict[Path, Reloader[Any]] = {}
 def service_of(
     folder: Path, module: str, name: str, output: type[Output], *, restarted: bool, **settings: object
 ) -> Reloader[Any]:
-    """Return the service that model.py calls; each model folder has one service per process.
+    """Return the service that model.py calls; create it once per process for each model folder.
 
     Args:
         folder: the model's folder.
@@ -103,10 +103,10 @@ def _first_start(folder: Path, output: type[Output], service: Service[Prepared])
 
 
 def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
-    """Return the properties that the first call will have, from the folder and the command line; None if unknown.
+    """Return the first call's properties in advance, from the folder and the command line; None if they are unknown.
 
-    The first call's properties are unknown if no server started this process, or if Java may read a line of the file
-    differently.
+    The properties are unknown if no server started this process, or if Java may read a line of serving.properties
+    differently than this function.
     """
     try:
         text = (folder / "serving.properties").read_text(encoding="ascii")
@@ -121,11 +121,10 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
 
 
 def has_weights(properties: Mapping[str, str]) -> bool:
-    """Return True if the properties of serving.properties are enough to find the weights.
+    """Return True if serving.properties is enough to find the weights before the first call.
 
-    The properties of serving.properties are not enough for weights that the server fetches, since only the first call
-    states the location of the weights, nor for weights in a folder inside the model's own, which the first call states
-    as a full path.
+    For weights that the server downloads, only the first call states their location. For weights in a subfolder of the
+    model's folder, the first call states a full path in place of the relative one.
     """
     model = properties.get("model_id", "")
     beside = bool(model) and not Path(model).is_absolute() and Path(properties["model_dir"], model).is_dir()
@@ -150,7 +149,7 @@ class EarlyLoad(Generic[Prepared]):
             self._error = error
 
     def wait(self, limit_s: float | None = None) -> None:
-        """Wait until the load has ended, or for `limit_s` seconds at most.
+        """Wait for the end of the load, for at most `limit_s` seconds.
 
         Raises:
             Exception: the error of the load.
@@ -160,7 +159,7 @@ class EarlyLoad(Generic[Prepared]):
             raise self._error
 
     def result(self, properties: Mapping[str, Any]) -> Prepared | None:
-        """Wait for the load and return the loaded model; None if the first call has other options than the load.
+        """Wait for the load and return the loaded model; None if the first call's options differ from the load's.
 
         Raises:
             Exception: the error of the load.
@@ -172,16 +171,16 @@ class EarlyLoad(Generic[Prepared]):
 
 @dataclass(frozen=True, slots=True)
 class FirstStart(Generic[Prepared]):
-    """The early load of a first start, if any; `tells_callers` reports a later failure to callers, not the server."""
+    """A first start: `early` is its early load, if any; with `tells_callers`, only callers are told a later failure."""
 
     early: EarlyLoad[Prepared] | None
     tells_callers: bool
 
 
 class Reloader(Generic[Prepared]):
-    """The service of one model, with the load in its first call. `make` imports and creates the inner service.
+    """The service of one model, which loads the model in its first call. `make` imports and creates the inner service.
 
-    `make` runs in the loading thread. Without `first` the process is a restart.
+    `make` runs in the loading thread. Without `first`, this process is the restart of an earlier one.
     """
 
     def __init__(
@@ -210,8 +209,7 @@ class Reloader(Generic[Prepared]):
     async def handle(self, inputs: Input) -> Any:  # the server's class of answers
         """Answer one call.
 
-        The first call is answered when the model is loaded, or at once in a restart; later calls when the model is
-        loaded.
+        A restarted process answers its first call at once. All other calls are answered when the model is loaded.
 
         Raises:
             ModelError: the load of a first start failed, and the server must not become ready without the model.
@@ -265,7 +263,7 @@ class Reloader(Generic[Prepared]):
             )
 
     def _load(self, properties: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
-        """Load the model in a thread, with retries until it is loaded or only another process could load it."""
+        """Try to load the model until it is loaded, or until the GPU is lost and only a new process can load it."""
         service: Service[Prepared] | None = None
         early = self._first.early if self._first else None
         for pause_s in chain(self._pauses_s, repeat(self._pauses_s[-1])):
@@ -319,6 +317,6 @@ class Reloader(Generic[Prepared]):
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """Run a function in the event loop, unless the loop has ended with the process."""
+    """Run a function in the event loop, unless the loop is closed because the process ends."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)

@@ -1,8 +1,9 @@
-"""The reading of a request's bytes as inputs and parameters, and the writing of answers as JSON text.
+"""Read a request's bytes as inputs and parameters, and write answers as JSON text.
 
-Content types are those of DJL's own handler (DJL Serving 0.36.0). A body that cannot be read is a 400; DJL's own
-handler answers 200. Each parameter is read by name; an unknown parameter is rejected with the nearest known name.
-Answers equal DJL's own byte for byte: indented by two, no blank after colons, no NaN (Output.add_as_json, recorded).
+The accepted content types are those of DJL's own handler (DJL Serving 0.36.0). A body that cannot be read is answered
+with HTTP 400; DJL's own handler answers 200. Each parameter is read by name; an unknown parameter is rejected with the
+nearest known name. Answers have the same bytes as those of DJL's handler: indented by two, no blank after colons, no
+NaN (Output.add_as_json, recorded).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def text_of(value: Any) -> str:
 def vector_text(numbers: Sequence[float], depth: int) -> str:
     """Return the JSON text of a list of finite numbers at a nesting depth, in the form that `text_of` writes.
 
-    Embeddings have hundreds of thousands of numbers, and the standard library indents in Python code, number by number:
-    joining the numbers' texts directly takes a fifth of the time.
+    Embeddings have hundreds of thousands of numbers, and the module `json` indents each of them in Python code. Joining
+    the numbers' texts directly takes a fifth of the time that `json` takes.
     """
     return list_text(map(repr, numbers), depth)
 
@@ -64,8 +65,9 @@ _LENGTH_NAMES = frozenset({"truncation", "max_length", "padding"})
 class Cut:
     """The truncation and padding of one request.
 
-    `strategy` names the text to truncate (`OFF`: reject a long text instead), `max_length` is in tokens, and `pad` pads
-    to `max_length`. `second_field` is the request's field with a pair's second text, for error messages.
+    `strategy` names the text of a pair to truncate; with `OFF`, a long text is rejected. `max_length` is in tokens, and
+    `pad` pads to `max_length`. `second_field` is the name of the request's field that holds the second text of a pair,
+    for error messages.
     """
 
     strategy: str
@@ -76,7 +78,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LengthRule:
-    """The length limits of a model: the most tokens, the fewest that still hold a token of text, and the default.
+    """A model's length limits in tokens: maximum, minimum that still holds a token of text, and default.
 
     `truncation` is true if long texts are truncated by default.
     """
@@ -102,7 +104,7 @@ def check_names(parameters: Mapping[str, Any], known: Collection[str]) -> None:
 
 
 def read_cut(parameters: Mapping[str, Any], rule: LengthRule, default: str = LONGEST_FIRST) -> Cut:
-    """Return the length parameters of a request: `truncation`, `max_length` (the model's limit at most), `padding`.
+    """Return a request's parameters `truncation`, `max_length` (at most the model's limit) and `padding` as a `Cut`.
 
     Raises:
         BadInputError: one of the three parameters has a value that is not allowed.
@@ -229,7 +231,7 @@ def _of_json(text: str) -> Call:
 
 
 def _inputs_of(body: dict[str, Any]) -> Any:
-    """Return the value of `inputs`; a body with `text` instead is itself a text or a pair, as in DJL's own handler."""
+    """Return the value of `inputs`; a body with `text` instead is itself the input, as in DJL's own handler."""
     if "inputs" in body:
         return body["inputs"]
     if "text" in body:

@@ -1,18 +1,19 @@
-"""The start of a process under DJL Serving, told apart: first start, restart, or restart of an unloaded model.
+"""Find out if DJL Serving started this process for the first time, again, or again for an unloaded model.
 
 DJL Serving 0.36.0 restarts the process of an asynchronous model whenever it ends, even if the server itself ended it
 because the model was unloaded. The restarted process of an unloaded model would load the weights, belong to no model,
-and stay until the server ends. So a restart queries the server, during the import of model.py, for the models of its
-folder, and ends if there are none. The restart must not end later: a restart that ends or fails in its first call
-leaves a thread of the server waiting for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`,
-28 and 31).
+and stay until the server ends. So during the import of model.py, a restarted process asks the server which models of
+its folder are loaded, and ends if there are none. The restarted process must not end later: if it ends or fails in its
+first call, a thread of the server waits for ever, and a request to unload the model gets no answer (recorded:
+`djl_lifecycle`, 28 and 31).
 
-If the answer is not certain, the process continues: one process too many costs memory, one too few costs the model. The
-model is certainly unloaded if no listed model of this folder has a worker that could have started the process before
-this one; a listed model without such a worker was loaded again after the unloading.
+If the server's answer leaves doubt, the process continues: a needless process only takes memory, but without a needed
+one the model is not served. The model is certainly unloaded if no listed model of this folder has a worker old enough
+to have started the process before this one. A listed model whose workers are all newer was loaded again after the
+unloading.
 
-The module `cohost_restart` uses the standard library only, since a restarted process may import nothing else before the
-server has answered the query for its models.
+The module `cohost_restart` uses the standard library only, since a restarted process imports nothing else before the
+server has answered.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def begin(
 
 
 def withdraw(arguments: Sequence[str] | None = None) -> None:
-    """Remove this process's marker; for a process that ends before it listens, which the server does not restart."""
+    """Remove this process's marker: the server does not restart a process that ends before it listens."""
     name = _option(sys.argv if arguments is None else arguments, "--sock-name")
     if name is not None:
         with contextlib.suppress(OSError):
@@ -151,7 +152,7 @@ class _Marker:
         return booted_at + self.process_started / os.sysconf("SC_CLK_TCK")
 
     def is_before(self, later: _Marker) -> bool:
-        """Return True if this marker is of another process of the same model under the same server as `later`."""
+        """Return True if this marker and `later` belong to different processes of the same model and server."""
         same = (self.server, self.server_started, self.folder) == (later.server, later.server_started, later.folder)
         return same and (self.process, self.process_started) != (later.process, later.process_started)
 
@@ -167,7 +168,7 @@ def started_at(process: int) -> int | None:
 
 
 def _read(path: Path) -> _Marker | None:
-    """Return the marker in a file if this user wrote the file, else None: everybody may be able to write there."""
+    """Return the marker in a file; None if another user wrote the file, since all users may write to its folder."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -183,7 +184,7 @@ def _read(path: Path) -> _Marker | None:
 
 
 def _write(path: Path, marker: _Marker) -> None:
-    """Write a marker atomically, readable by its owner only; without a marker, a restart looks like a first start."""
+    """Write a marker atomically, readable by its owner only; if that fails, a restart is taken for a first start."""
     temporary = path.with_name(f"{path.name}.{marker.process}")
     try:
         temporary.unlink(missing_ok=True)
@@ -196,7 +197,7 @@ def _write(path: Path, marker: _Marker) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the markers of servers that have ended."""
+    """Remove the markers that belong to DJL Serving processes that have ended."""
     with contextlib.suppress(OSError):
         for path in folder.glob(f"*{_MARKER_SUFFIX}"):
             marker = _read(path)
@@ -205,7 +206,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _option(arguments: Sequence[str], *names: str) -> str | None:
-    """Return the value of a command line option, written with a blank or with =; None if the option is missing."""
+    """Return the value of a command line option, `name value` or `name=value`; None if the option is missing."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in names and equals:
@@ -219,7 +220,7 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
-    """Return True if the server possibly still has the worker that started this process and the earlier one."""
+    """Return False if the server certainly has no worker left that started this process and the earlier one."""
     try:
         api = ManagementApi(management_address(own.server))
         return any(
@@ -232,17 +233,17 @@ def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
 
 
 def _may_have_started(worker: float, earlier: _Marker, own: _Marker) -> bool:
-    """Return True if a worker possibly started both processes; `worker` is its creation time (seconds since the epoch).
+    """Return True if a worker created at `worker` (seconds since the epoch) may have started both processes.
 
     A worker is created before its first process, and keeps its creation time when it starts another process (recorded:
-    `djl_lifecycle`, 27). The clock may have been set back since, so only a worker that was created about when this
-    process started is a different worker.
+    `djl_lifecycle`, 27). The clock may have been set back since then, so a worker counts as a different one only if it
+    was created about when this process started, or later.
     """
     return worker <= earlier.wall_time + _TICK_S or worker < own.wall_time - _RELOAD_S
 
 
 def management_address(server: int, proc: Path = Path("/proc")) -> str:
-    """Return the address of a server's management API in DJL Serving's order: environment, then its config file.
+    """Return the address of a server's management API, from its environment or, if absent there, its config file.
 
     Args:
         server: the server's process id.
@@ -281,7 +282,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _config_file(arguments: Sequence[str], environment: Mapping[str, str], current: Path) -> Path:
-    """Return the stated config file of DJL Serving, else the one in its home (0.36.0: Arguments.java)."""
+    """Return DJL Serving's config file: that of its command line, or that in its home (0.36.0: Arguments.java)."""
     told = _option(arguments, "-f", "--config-file") or _option(arguments, "-Dai.djl.conf")
     if told is not None:
         return current / told
@@ -291,17 +292,17 @@ def _config_file(arguments: Sequence[str], environment: Mapping[str, str], curre
 
 
 class ManagementApi:
-    """A client of DJL Serving's management API; all requests of a client together have 10 seconds."""
+    """A client of DJL Serving's management API; all requests of one client together may take 10 seconds."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._limit = time.monotonic() + _LIMIT_S
 
     def models(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the URL of each model that the server has loaded and calls.
+        """Yield the name and the URL of each model that the server has loaded and not given up.
 
-        A model that the server has given up (FAILED) is left out: it receives no calls any more, and only unloading
-        ends that state (recorded: `djl_lifecycle`, 27).
+        A given-up model has the state FAILED: the server sends it no calls any more, and only unloading the model ends
+        that state (recorded: `djl_lifecycle`, 27).
 
         Raises:
             UncertainError: there is no answer in time, or the answer does not list models.
@@ -347,7 +348,7 @@ class ManagementApi:
 
 @contextlib.contextmanager
 def _clear(answer: object) -> Iterator[None]:
-    """Treat an answer of the management API that has an unknown form as no answer."""
+    """Raise `UncertainError` if an answer of the management API has an unknown form."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -399,11 +400,11 @@ def _connect(address: str) -> socket.socket:
 
 
 def may_be(url: str, folder: str) -> bool:
-    """Return True if a listed model is possibly the model of this folder.
+    """Return False if a listed model is certainly not the model of this folder.
 
-    The model is certainly another one only if its URL names another folder that exists. An archive's URL does not show
-    the folder that the archive was unpacked to. The forms of URLs that were recorded are /path, file:/path/ and
-    file:///path (`djl_vectors`).
+    The listed model is certainly another one only if its URL names another folder that exists. An archive's URL does
+    not show the folder that the archive was unpacked to. The forms of URLs that were recorded are /path, file:/path/
+    and file:///path (`djl_vectors`).
 
     Args:
         url: the listed model's modelUrl.

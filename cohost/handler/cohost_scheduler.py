@@ -1,13 +1,14 @@
-"""The passes of an engine process: which model's batch runs next, and in which thread.
+"""Choose the next model whose batch an engine process runs, and the thread that runs it.
 
-All models of a process share its device. The next pass is that of the model whose requests wait longest, unless the
-model has had 0.2 s more of the device than its share (start-time fair queueing, by predicted seconds). A request of a
-thousand sequences waits anew after each pass, so the request delays another model's text by one pass at most.
+All models of a process share its device. The model whose requests wait longest runs the next pass, unless that model
+has used the device for 0.2 s more than its share (start-time fair queueing, by predicted seconds). After each pass of a
+request with a thousand sequences, its waiting time starts again at 0, so the request delays another model's text by at
+most one pass.
 
-On a GPU one thread launches passes, on one stream, while a second thread reads the results of the last one. On a CPU
-a pass has ended when its launch returns; two models with work run side by side with half of the threads each, which is
-faster than one after the other with all threads (measured with six models: 1.1 times the texts per second). A pass that
-has all threads ends before another begins.
+On a GPU, one thread launches passes on one stream, while a second thread reads the results of the previous pass. On a
+CPU, a pass has ended when its launch returns. Two models with work run at the same time, with half of the threads each:
+that is faster than running them one after the other with all threads (measured with six models: 1.1 times the texts per
+second). While a pass that uses all threads runs, no other pass begins.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NO_WORK = "the thread that runs the models failed"
 
 
 class Passed(Protocol):
-    """A pass of a model, as the scheduler handles it."""
+    """The attributes of a model's pass that the scheduler uses."""
 
     started: float
     watched: Watched | None
@@ -44,19 +45,19 @@ class Passed(Protocol):
 
     @property
     def marks(self) -> list[str]:
-        """Return the marks of the requests in this pass."""
+        """Return the marks (names in the journal) of the requests in this pass."""
 
 
 class Model(Protocol):
-    """The part of `Engine` that the scheduler uses; it holds the scheduler's lock for all but launch and read."""
+    """The part of `Engine` that the scheduler calls; the scheduler holds its lock, except in `launch` and `read`."""
 
     share: float
 
     def level(self, now: float) -> Level | None:
-        """Return the first level at which the model has work; None without work."""
+        """Return the most urgent level (see `Level`) at which the model has work; None if the model has no work."""
 
     def waiting_since(self, level: Level) -> float:
-        """Return the arrival of the oldest request of a level (queue clock, seconds)."""
+        """Return the earliest `turn` (see `Ticket`) of a level's requests; 0 for halves of a failed pass."""
 
     def take(self, level: Level) -> Passed | None:
         """Remove and return the next pass of a level; None if all its requests have expired."""
@@ -76,7 +77,7 @@ class Model(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """A model's account: the virtual time, in seconds of a model with share 1, at which its next pass begins."""
+    """A model's account in fair queueing: the virtual time at which its next pass begins, in seconds at share 1."""
 
     model: Model
     next: float = 0.0
@@ -85,11 +86,11 @@ class _Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lanes:
-    """The threads of a device: `count` of them launch passes, and `depth` passes may run at once.
+    """The threads of a device: `count` threads launch passes, and `depth` passes may run at the same time.
 
-    A model may have `lead_s` seconds more of the device than its share before others go first.
-    `prepare` is called in each thread at its start, and `use_threads` before each pass with the number of the CPU's
-    threads for it, at most `threads`.
+    A model may use the device for `lead_s` seconds more than its share before other models go first. Each thread calls
+    `prepare` at its start. Before each pass, the thread calls `use_threads` with the number of CPU threads for the
+    pass, at most `threads`.
     """
 
     count: int = 1
@@ -112,8 +113,8 @@ class _Running:
 class Scheduler:
     """The threads that run the passes of all models of a process.
 
-    `changed` is the lock of all queues, and is notified when one of them changes. `journal` is called with the marks of
-    the requests in the running passes, whenever these change.
+    `changed` is a condition variable: its lock protects all models' queues, and it is notified when a queue changes.
+    `journal` is called with the marks (names) of the requests in the running passes, whenever these requests change.
     """
 
     def __init__(self, lanes: Lanes, journal: Callable[[Sequence[str]], None] = lambda _: None) -> None:
@@ -139,25 +140,25 @@ class Scheduler:
 
     @property
     def watched(self) -> list[Watched]:
-        """Return the passes that the device works on now; a GPU works on the oldest of the launched passes only."""
+        """Return the passes that the device computes now; a GPU computes only the oldest of the launched passes."""
         with self.changed:
             passes = [running.one.watched for running in self._running[: self._lanes.count]]
             return [watched for watched in (*passes, self._measured) if watched is not None]
 
     def add(self, model: Model) -> None:
-        """Include a model; its first pass may begin at once."""
+        """Add a model to the scheduler; its first pass may begin at once."""
         with self.changed:
             self._turns[model] = _Turn(model, self._virtual)
 
     def remove(self, model: Model) -> None:
-        """Leave a model out, and wait for its running passes."""
+        """Remove a model from the scheduler, and wait until its running passes have ended."""
         with self.changed:
             turn = self._turns.pop(model, None)
             while turn is not None and turn.running and not self._ended:
                 self.changed.wait(1.0)
 
     def close(self) -> None:
-        """End the threads after the running passes."""
+        """End the threads when their running passes have ended."""
         with self.changed:
             self._ended = True
             self.changed.notify_all()
@@ -166,9 +167,9 @@ class Scheduler:
 
     @contextlib.contextmanager
     def alone(self, watched: Watched) -> Iterator[None]:
-        """Keep all passes away while the caller uses the device, for a measurement or a trial with a time limit.
+        """Run no pass inside the `with` block, so that the caller has the device alone, for a limited time.
 
-        Between two callers that use the device alone, every waiting model gets at least one pass.
+        Between two such blocks, at least one pass runs if any model has work.
         """
         with self.changed:
             self._reservations += 1
@@ -200,7 +201,7 @@ class Scheduler:
                 model.fail_all(_NO_WORK)
 
     def _launch_all(self) -> None:
-        """Launch passes until the scheduler is closed; on a GPU the reader thread reads results, else this thread."""
+        """Launch passes until the scheduler is closed; on a CPU also read the results (for a GPU: `_read_all`)."""
         self._lanes.prepare()
         try:
             while (running := self._next()) is not None:
@@ -237,7 +238,7 @@ class Scheduler:
         return running
 
     def _threads_for(self, running: _Running) -> int:
-        """Return the threads of a pass: all of them, unless another model runs or has work."""
+        """Return the number of threads for a pass: all, unless another model runs or has work."""
         others = len(self._running) > 1 or any(
             turn is not running.turn and turn.model.level(running.one.started) is not None
             for turn in self._turns.values()
@@ -245,7 +246,7 @@ class Scheduler:
         return max(1, self._lanes.threads // self._lanes.count) if others else self._lanes.threads
 
     def _take(self, now: float) -> _Running | None:
-        """Return the pass to launch next, with its place among the running ones; None if none can be launched."""
+        """Return the pass to launch next, with its model, level and predicted time; None if no pass can start now."""
         if self._reserved or (self._reservations and not self._owes_a_pass()):
             return None
         while (level := self._level(now)) is not None and len(self._running) < self._lanes.depth:
@@ -260,7 +261,7 @@ class Scheduler:
         return None
 
     def _has_all_threads(self) -> bool:
-        """Return True if a pass beside the running one would compete with it for its threads, which slows down both."""
+        """Return True if the running pass uses all threads, so that a second pass would slow down both."""
         return self._running[0].threads > max(1, self._lanes.threads // self._lanes.count)
 
     def _begun(self, turn: _Turn, one: Passed, level: Level) -> _Running:

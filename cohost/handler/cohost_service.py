@@ -1,7 +1,7 @@
-"""The service of one worker, in its proxy process: it reads a call, makes tokens, has them run, and writes the answer.
+"""The service of one worker, in the proxy process: read a call, tokenise, run the sequences, write the answer.
 
-The model itself is in an engine process, which a crash or a hanging pass can end without the server's notice. Nothing
-here imports torch or transformers, so a proxy process starts at once and takes about 40 MB.
+The model itself is in an engine process. If the engine process crashes or hangs, a new one replaces it, and DJL Serving
+does not notice. A proxy process imports neither torch nor transformers, so it starts at once and takes about 40 MB.
 
 Answers have the form that DJL Serving 0.36.0 requires of an asynchronous handler: `Output.binary_encode` of "data" and
 "last"; an error's answer also has "code" and "error", which become the HTTP status and its reason.
@@ -53,7 +53,7 @@ _SMALL_ANSWER = 2000
 
 
 class Backend(Protocol):
-    """The process, or a stand-in for it, that has the model."""
+    """The connection to the engine process that has the model, or a substitute for it."""
 
     starts: int
 
@@ -67,10 +67,10 @@ class Backend(Protocol):
         """Run the sequences of one request within `limit_s` seconds."""
 
     async def encode(self, texts: Sequence[Text], cut: Cut, limit_s: float) -> list[Encoded]:
-        """Return texts as sequences, for models whose facts are not `plain`."""
+        """Return texts as sequences; called only if `plain` is False in the model's facts."""
 
     async def summary(self, limit_s: float) -> dict[str, Any]:
-        """Return the model's counters, and facts of the process."""
+        """Return the model's counters, and data of the engine process."""
 
     def close(self) -> None:
         """Drop the model."""
@@ -78,7 +78,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that is loaded: its options and facts, its task, and its tokenizer unless the engine process keeps it."""
+    """A loaded model: options, facts, task, and the tokenizer; None if only the engine process can tokenise."""
 
     options: Options
     facts: Facts
@@ -94,7 +94,7 @@ class _Reply:
 
 @dataclass(slots=True)
 class _Seen:
-    """The figures of one request: arrival (monotonic clock, seconds), status, tokens, seconds in the queue."""
+    """The data of one request: arrival (monotonic clock, seconds), HTTP status, tokens, seconds in the queue."""
 
     arrived: float
     status: int = 200
@@ -105,7 +105,8 @@ class _Seen:
 class Service:
     """The service of one model.
 
-    `output` is DJL Serving's class of answers; `backend` has the model, by default an engine process.
+    `output` is DJL Serving's class of answers. `backend` runs the model; by default, it is the `Link` to an engine
+    process.
     """
 
     def __init__(self, output: type[Output], backend: Backend | None = None) -> None:
@@ -143,7 +144,7 @@ class Service:
             self._log(seen)
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Have the model loaded.
+        """Let the backend load the model.
 
         Raises:
             ValueError: the options are wrong or the model cannot be served.
@@ -195,7 +196,7 @@ class Service:
         return await loop.run_in_executor(self._helper, checked, tokenizer, tables, plan.texts, plan.cut)
 
     async def _summary(self, limit_s: float) -> dict[str, Any]:
-        """Return the counters of both processes: requests as seen here, passes as the engine process ran them."""
+        """Return both processes' counters: requests as counted here, passes as counted in the engine process."""
         assert self._prepared is not None  # noqa: S101 - as above
         theirs = await self._backend.summary(limit_s)
         own = {name: number for name, number in asdict(self._counters).items() if name in _COUNTED_HERE}
@@ -234,7 +235,7 @@ _COUNTED_HERE = {"requests", "refused", "cancelled", "truncated"}
 
 
 def _level_of(inputs: Input) -> Level:
-    """Return the level that a request asks for, by a header of its own or in SageMaker's custom attributes.
+    """Return the level that a request asks for, in the header for levels or in SageMaker's custom attributes.
 
     Raises:
         BadInputError: the priority is none of the known ones.
@@ -260,7 +261,7 @@ def _sequences(encoded: list[Encoded], plan: Plan) -> list[TokenSequence]:
 
 
 def _headers(cut: int, outcome: Outcome | None) -> dict[str, str]:
-    """Return an answer's headers: the number of truncated texts and, on request, the batches of its sequences."""
+    """Return an answer's headers: the number of truncated texts and, if requested, the sizes of its batches."""
     headers = {_TRUNCATED_HEADER: str(cut)} if cut else {}
     if outcome is not None:
         shown = outcome.batches[:_MOST_BATCHES_SHOWN]

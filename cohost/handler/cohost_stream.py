@@ -1,12 +1,13 @@
-"""Copies to and from a model's device, and the device's memory: the only module that calls `torch.cuda` in a pass.
+"""Copies to and from a model's device, and its memory; during a pass, no other module calls `torch.cuda`.
 
 A GPU works in parallel with the threads of the process, so a pass is launched first and read later. `HostStream` has
-the same methods for a CPU, where a pass has ended when its launch returns.
+the same methods as `CudaStream`, for a CPU, where a pass has ended when its launch returns.
 
-With `RecordedModel`, a CUDA graph repeats all launches of a pass in one call of the driver. A small pass takes as long
-as its launches from Python, one after another; a recorded pass takes only as long as the device needs. A recording is
-of one shape and has memory of its own, so there are few of them: batches are filled up to a recorded shape with
-sequences that nobody reads, which costs nothing as long as the device would otherwise wait for launches.
+With `RecordedModel`, a CUDA graph starts all kernels of a pass in one call of the driver. Without a recording, a small
+pass takes as long as Python needs to launch its kernels one by one; a recorded pass takes only as long as the device
+computes. A recording serves one shape and occupies its own memory, so only a few shapes are recorded. Batches are
+filled up to a recorded shape with unused sequences, which costs no time as long as the device would otherwise wait for
+launches.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _RUNS_BEFORE_RECORDING = 3
 
 
 class HostStream:
-    """The copies of passes on a CPU; `depth` passes may be launched before the first of them is read.
+    """The copies of passes on a CPU; `depth` passes may be launched before the result of the earliest is read.
 
     `alone` keeps the passes of other models away while a model is measured or recorded.
     """
@@ -55,7 +56,7 @@ class HostStream:
 
     @property
     def name(self) -> str:
-        """Return the device's name, here the name of its kind."""
+        """Return the name of the device's type, such as "cpu"."""
         return self.device.type
 
     def enter(self) -> None:
@@ -71,7 +72,7 @@ class HostStream:
         return lambda: array
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Record the launches of a function.
+        """Record the kernels that a function launches.
 
         Raises:
             NotImplementedError: always, since a CPU has no launches.
@@ -79,13 +80,13 @@ class HostStream:
         raise NotImplementedError
 
     def free_memory(self) -> None:
-        """Give the memory that torch keeps for later passes back to the device, so that a smaller pass can use it."""
+        """Release the memory that torch caches for later passes, so that a smaller pass can use it."""
 
 
 class CudaStream(HostStream):
     """The copies of passes on a GPU: uploads and downloads run while the calling thread continues.
 
-    The thread that reads a result sleeps until its download has ended.
+    The thread that reads a result sleeps until the result's download has ended.
     """
 
     depth = 2
@@ -109,7 +110,7 @@ class CudaStream(HostStream):
         return torch.from_numpy(numbers).pin_memory().to(self.device, non_blocking=True)
 
     def download(self, tensor: torch.Tensor) -> Callable[[], Floats]:
-        """Begin to copy a tensor into page-locked memory, behind the passes launched so far."""
+        """Begin to copy a tensor into page-locked memory, after the passes launched so far."""
         target = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         target.copy_(tensor, non_blocking=True)
         # Without `blocking`, the waiting thread would keep a core busy.
@@ -124,7 +125,7 @@ class CudaStream(HostStream):
         return read
 
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Record the launches of a function; return a function that repeats them, and the tensor of the output."""
+        """Record the kernels that a function launches; return a function that runs them again, and its output."""
         with self.alone():
             return self._record(run)
 
@@ -145,12 +146,12 @@ class CudaStream(HostStream):
         return graph.replay, output
 
     def free_memory(self) -> None:
-        """Give torch's cached memory back to the GPU, unless the GPU is lost."""
+        """Release torch's cached GPU memory, unless the GPU is lost."""
         free_device_memory()
 
 
 def stream_of(device: torch.device, alone: Alone = contextlib.nullcontext) -> HostStream:
-    """Return the object that makes the copies of passes on a device."""
+    """Return the stream for a device: `CudaStream` for a GPU, `HostStream` for a CPU."""
     return CudaStream(device, alone) if device.type == "cuda" else HostStream(device, alone)
 
 
@@ -172,7 +173,7 @@ class RecordedModel:
         most_tokens: int,
         parts: int,
     ) -> None:
-        """Record the model; raise ValueError if no shape has so few tokens."""
+        """Record the model for each shape; raise ValueError if every shape has more than `most_tokens` tokens."""
         shapes = [(rows, length) for length in lengths_up_to(limit) for rows in _ROWS if rows * length <= most_tokens]
         if not shapes:
             raise ValueError(f"a pass of {most_tokens} tokens fills the device")
@@ -181,7 +182,7 @@ class RecordedModel:
         self._recordings = {shape: _recorded(run, stream, parts, shape) for shape in shapes}
 
     def shape_of(self, sequences: int, length: int) -> Shape | None:
-        """Return the smallest recorded shape that holds `sequences` sequences of `length` tokens; None without one."""
+        """Return the smallest recorded shape that `sequences` sequences of `length` tokens fit into, or None."""
         fitting = [shape for shape in self._recordings if shape[0] >= sequences and shape[1] >= length]
         return min(fitting, key=lambda shape: (shape[0] * shape[1], shape), default=None)
 

@@ -1,4 +1,4 @@
-"""The interface of a task: it plans the sequences to run for a call, and makes the answer from their outputs."""
+"""The interface of a task, which plans the sequences to run for a call, and makes the answer from their outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Want(enum.Enum):
-    """The requested part of a sequence's output: logits, every token's vector, their mean, or the first one."""
+    """The requested part of a sequence's output: logits, all tokens' vectors, their mean, or the first vector."""
 
     LOGITS = "logits"
     TOKENS = "tokens"
@@ -29,10 +29,10 @@ class Want(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan for a call: the model runs each of `texts` as a sequence, and `answer` makes JSON text of the outputs.
+    """The plan for a call: the model runs each of `texts` as a sequence, and `answer` turns the outputs into JSON text.
 
-    `cut` is the truncation, and `want` the requested output. `large` is true if `answer` takes so long that it runs in
-    another thread than the event loop's.
+    `cut` states the truncation, and `want` the requested part of the output. `large` is true if `answer` takes so long
+    that it must run outside the event loop's thread.
     """
 
     texts: Sequence[Text]

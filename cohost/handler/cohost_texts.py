@@ -1,4 +1,4 @@
-"""The reading of a request's texts within the catalog's limits, and the computation of a model's limit in tokens."""
+"""Read a request's texts within the catalog's limits, and compute a model's limit in tokens."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SHORTEST = 16
 def length_limit(
     *, model: str, positions: int | None, offset: int, tokenizer_maximum: int | None, wanted: int | None
 ) -> int:
-    """Return the most tokens that a sequence may have, special tokens included.
+    """Return the largest number of tokens that a sequence may have, special tokens included.
 
-    `positions` is the size of the model's position table and `offset` the number of unused entries at its start: models
-    of the RoBERTa kind count from after the padding index, so 514 positions hold 512 tokens. `wanted` is the catalog's
-    `max_length`, which can only lower the limit.
+    `positions` is the size of the model's position table, and `offset` the number of unused entries at its start:
+    models of the RoBERTa kind number positions from after the padding index, so a table of 514 positions serves 512
+    tokens. `wanted` is the catalog's `max_length`, which can only lower the limit.
 
     Raises:
         ValueError: neither model nor tokenizer nor catalog state a limit.
@@ -39,7 +39,7 @@ def length_limit(
 
 
 def lengths_up_to(limit: int) -> tuple[int, ...]:
-    """Return lengths in tokens that double from 16, with the limit as the last."""
+    """Return the lengths 16, 32, 64 and so on, in tokens, that are below the limit, followed by the limit."""
     return (*takewhile(lambda length: length < limit, (_SHORTEST << n for n in range(32))), limit)
 
 
@@ -48,14 +48,14 @@ _PAIR = {"text", "text_pair"}
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One text, or a pair that the model reads together."""
+    """One text, or a pair of texts that the model reads as one sequence."""
 
     first: str
     second: str | None = None
 
 
 def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:
-    """Return inputs, which are a text, a pair or a list of these, as a list; `pairs` is true if the task accepts pairs.
+    """Return inputs (a text, a pair, or a list of them) as a list; `pairs` is true if the task accepts pairs.
 
     Raises:
         BadInputError: the inputs are of another type, or an empty list.

@@ -1,8 +1,9 @@
-"""The tokenizer of a model: from texts to token ids, truncated as requested; with and without transformers.
+"""The tokenizer of a model: turns texts into token ids, truncated as requested, with or without transformers.
 
-Sequences are truncated here, by the rules of the package tokenizers (0.22.2, utils/truncation.rs). That package returns
-the truncated parts too: of a pair, one sequence for each combination of a part of the first text and a part of the
-second. A single long pair then takes many seconds, and the texts of other requests wait meanwhile.
+Sequences are truncated by this module itself, by the rules of the package `tokenizers` (0.22.2, utils/truncation.rs).
+The package would also return the parts that it cuts off: for a pair, one sequence for each combination of a part of the
+first text and a part of the second text. One long pair would then take many seconds, and the texts of other requests
+would wait.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Encoded:
 class Tables:
     """The sizes of a model's embedding tables: rows for token ids and for segments, None for a table that it lacks.
 
-    `limit` is the most tokens of a sequence. An index beyond a table makes only one pass fail on a CPU, but loses the
-    device on a GPU, so sequences are checked before they reach a device.
+    `limit` is the largest number of tokens in a sequence. An index beyond the end of a table makes only one pass fail
+    on a CPU. On a GPU, such an index makes every later call of the process fail, so sequences are checked before they
+    reach a device.
     """
 
     rows: int | None
@@ -85,9 +87,9 @@ class Batch(dict[str, Any]):
 
 
 class PlainTokenizer:
-    """A tokenizer of the package tokenizers, with the part of a transformers tokenizer's interface that is used here.
+    """A tokenizer of the package `tokenizers`, with those methods of a transformers tokenizer that are used here.
 
-    A proxy process has no transformers, which takes seconds and a hundred megabytes to import.
+    A proxy process does not import transformers, which would take seconds and a hundred megabytes.
     """
 
     is_fast = True
@@ -101,7 +103,7 @@ class PlainTokenizer:
             text: the tokenizer, as JSON.
             segments: True if the model reads segments.
             padding_id: the token id of padding; None without one.
-            maximum: the most tokens by the tokenizer's configuration.
+            maximum: the largest number of tokens by the tokenizer's configuration.
             side: the end at which long texts are cut, "right" or "left".
         """
         self._tokenizer: Any = tokenizers.Tokenizer.from_str(text)
@@ -115,7 +117,7 @@ class PlainTokenizer:
         self.model_max_length = maximum
 
     def __len__(self) -> int:
-        """Return the number of tokens, added ones included."""
+        """Return the size of the vocabulary, added tokens included."""
         return int(self._tokenizer.get_vocab_size())
 
     def token_to_id(self, token: str) -> int | None:
@@ -124,20 +126,20 @@ class PlainTokenizer:
         return None if found is None else int(found)
 
     def num_special_tokens_to_add(self, *, pair: bool) -> int:
-        """Return the number of tokens that are added to a text or a pair."""
+        """Return the number of special tokens that are added to a text or a pair."""
         return int(self._tokenizer.num_special_tokens_to_add(pair))
 
     def __call__(self, first: Sequence[str], second: Sequence[str] | None, **_: object) -> Batch:
-        """Encode texts or pairs at full length, in their order."""
+        """Encode texts or pairs, without truncation, in their order."""
         texts = list(first) if second is None else list(zip(first, second, strict=True))
         return Batch(self._tokenizer.encode_batch(texts), segments=self._segments)
 
 
 class Tokenizer:
-    """A fast tokenizer that truncates. One thread only may use it, since transformers' tokenizers have a state."""
+    """A fast tokenizer that truncates; only one thread may use it, since transformers' tokenizers have state."""
 
     def __init__(self, tokenizer: Any, model: str) -> None:  # transformers has no types
-        """Wrap a tokenizer; raise ValueError if it is not a fast one, since only fast tokenizers tell texts apart."""
+        """Wrap a fast tokenizer; raise ValueError for a slow one, which does not tell a pair's texts apart."""
         if not getattr(tokenizer, "is_fast", False):
             fix = "put a tokenizer.json beside its weights, or use handler stock"
             raise ValueError(fault("model_id", f"{model} has no fast tokenizer", fix=fix))
@@ -150,7 +152,7 @@ class Tokenizer:
 
     @property
     def maximum(self) -> int | None:
-        """Return the most tokens by the tokenizer's configuration, even an absurd number; None if it states none."""
+        """Return the maximum of tokens that the tokenizer's configuration states, even an absurd number, or None."""
         return getattr(self._tokenizer, "model_max_length", None)
 
     @property
@@ -203,7 +205,7 @@ class Tokenizer:
         return encoded
 
     def _truncate(self, one: Encoded, texts: list[int | None], cut: Cut, *, paired: bool) -> None:
-        """Remove tokens from a sequence; `texts` has each token's text, 0 or 1, and None for special tokens."""
+        """Truncate a sequence; `texts` states for each token the text that it is from (0 or 1), None if special."""
         room = cut.max_length - int(self._tokenizer.num_special_tokens_to_add(pair=paired))
         lengths = (texts.count(0), texts.count(1))
         # A single text is the only one to truncate, whichever text of a pair the caller chose.
@@ -227,7 +229,7 @@ def _kept(lengths: tuple[int, int], room: int, strategy: str) -> tuple[int, int]
 
     Args:
         lengths: the tokens of both texts without special tokens; 0 for the second of a single text.
-        room: the most tokens of both texts together.
+        room: the largest number of tokens that both texts may keep together.
         strategy: names the text to truncate.
 
     Returns:

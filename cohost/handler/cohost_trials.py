@@ -1,7 +1,8 @@
-"""Trials on load: each faster way to run a forward pass is compared with the model's own way.
+"""Trials while a model loads: each way that may run a forward pass faster is compared with the model's own way.
 
-A faster way that is not available, gives other results or turns out slower is not used, and a log line reports that;
-the model's own way always works. A trial that loses the device or ends the process is not repeated at the next start.
+A way (compiled, packed or recorded as a CUDA graph) is not used if it is not available, gives other results or is
+slower. A log line reports each way that is not used. The model's own way, padded batches, always works. A trial that
+loses the device or ends the process is not repeated at the next start.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _MANY_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to run a forward pass, its outputs for the check texts, and its least time for each batch in seconds."""
+    """One way to run a forward pass, its outputs for the check texts, and its shortest time (s) for each batch."""
 
     forward: Forward
     outputs: list[Floats]
@@ -75,10 +76,10 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """The findings of a model's load, with which the same model loads again without trials.
+    """The results of the trials in a model's load, so that the same model loads again without trials.
 
-    `dtype` is the chosen number format, `ways` the names of the chosen ways, and `recorded_tokens` the most tokens of a
-    recorded pass. `measured` has the values of the warm-up.
+    `dtype` is the chosen number format, `ways` the names of the chosen ways, and `recorded_tokens` the largest number
+    of tokens in a recorded pass. `measured` has the values that the warm-up measured.
     """
 
     dtype: str
@@ -88,9 +89,9 @@ class Findings:
 
 
 class Trial:
-    """A marker file in the temporary folder while a way is tried; a file that remains shows a process that ended then.
+    """A marker file that exists while a way is tried; if the file remains, the process ended during the trial.
 
-    `of` has the values that the verdict depends on: model, version of torch, and device.
+    `of` has the values that the trial's result depends on: model, version of torch, and device.
     """
 
     def __init__(self, name: str, of: Sequence[str]) -> None:
@@ -100,11 +101,11 @@ class Trial:
         self._file = self.folder / f"{self._prefix}{os.getpid()}"
 
     def has_failed(self) -> bool:
-        """Return True if a process that has ended left a marker of this trial; a running process's does not count."""
+        """Return True if a process that has ended left a marker of this trial; running processes do not count."""
         return any(not _runs_beside(int(file.name.rpartition("-")[2])) for file in self.folder.glob(f"{self._prefix}*"))
 
     def begin(self) -> None:
-        """Write the marker; without it, a way that ends the process would be tried at every start."""
+        """Write the marker file; without it, a way that ends the process would be tried again at every start."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, exist_ok=True)
             self._file.touch()
@@ -132,7 +133,7 @@ def seconds_of(forward: Forward, batch: Sequence[TokenSequence]) -> float:
 
 
 def _slowness(usual: Way, way: Way) -> str | None:
-    """Return a message about the first batch at which a way is slower than the model's own; None without one."""
+    """Return a message about the first batch that a way runs more slowly than the model's own way; None without one."""
     for number, (usual_s, way_s) in enumerate(zip(usual.seconds, way.seconds, strict=True)):
         if way_s > usual_s:
             return f"it takes {1000 * way_s:.1f} ms for batch {number}, and the usual way {1000 * usual_s:.1f} ms"
@@ -142,8 +143,8 @@ def _slowness(usual: Way, way: Way) -> str | None:
 class Trials:
     """The trials of one model on the device of `stream`; `samples` are the check texts as sequences.
 
-    The last sample has the model's full length. With `known`, the ways that an earlier load of the model chose are
-    used without a trial. `ways` and `recorded_tokens` are the findings of this load.
+    The last sample has the model's full length. With `known`, the ways that an earlier load of the model chose are used
+    without a trial. `ways` and `recorded_tokens` are the results of this load's trials.
     """
 
     def __init__(
@@ -169,16 +170,16 @@ class Trials:
         self._sizes = _MANY_SIZES if self._stream.is_gpu else _FEW_SIZES
 
     def outputs_of(self, model: Any) -> list[Floats]:  # transformers has no types
-        """Return the check texts' outputs by the model's own forward pass.
+        """Return the outputs of the model's own forward pass for the check texts.
 
-        The first call must be in fp32: its outputs are the reference for ways in other formats.
+        The model must be in fp32 in the first call, whose outputs are the reference for ways in other formats.
         """
         outputs = self._outputs(self._forward(model))
         self._reference = self._reference or outputs
         return outputs
 
     def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:
-        """Return the fastest forward pass of the ways that the options allow and whose results agree.
+        """Try the ways that the options allow, and return the fastest forward pass whose results agree.
 
         Raises:
             Exception: a trial lost the device; the next start leaves out the way that was tried.
@@ -204,7 +205,7 @@ class Trials:
         return self._with_recordings(model, best, dtype) if self._stream.is_gpu and name != _COMPILE else best.forward
 
     def _with_recordings(self, model: Any, usual: Way, dtype: str) -> Forward:
-        """Return the way's forward pass, with small passes recorded if that gives the same outputs and is faster."""
+        """Return the forward pass of `usual`; record small passes if that is faster and gives the same outputs."""
         sample, (large, *_) = self._samples[-1], self._batches()
         small = [[shortened(sample, min(self._limit, length))] * rows for rows, length in _SMALL]
         before = self._measured(usual.forward, small)
@@ -236,9 +237,9 @@ class Trials:
         make: Callable[[], Forward],
         batches: Sequence[Sequence[TokenSequence]] = (),
     ) -> None:
-        """Add a way to `ways` if it works, has the outputs of the usual way, and is no slower at any batch.
+        """Add a way to `ways` if it works, gives the outputs of the way `usual`, and is slower for no batch.
 
-        If the findings of an earlier load are known, they decide instead.
+        If the results of an earlier load's trials are known, they decide, without a trial.
         """
         if self._known is not None:
             if name in self._known.ways:
@@ -268,7 +269,7 @@ class Trials:
             logger.log(self._level(name), "%s: not used, %s", name, fault)
 
     def _begun(self, name: str) -> Trial | None:
-        """Return the trial of a way; None if an earlier trial of that way ended its process."""
+        """Return the begun trial of a way; None if an earlier trial of that way ended its process."""
         trial = Trial(name, (self._options.model, torch.__version__, self._stream.name))
         if trial.has_failed():
             logger.warning("%s: not used, a trial of it ended the process; remove %s to try again", name, trial.folder)
@@ -338,7 +339,7 @@ class Trials:
         return min(seconds_of(forward, batch) for _ in range(_REPEATS))
 
     def _batches(self) -> list[list[TokenSequence]]:
-        """Return a batch of shorter texts and one of longer texts, each of several lengths, larger ones for a GPU."""
+        """Return two batches, of shorter and of longer texts, each of several lengths; a GPU gets more texts."""
         full = self._samples[-1]
         return [
             [shortened(full, min(self._limit, size)) for size in lengths for _ in range(times)]
@@ -346,7 +347,7 @@ class Trials:
         ]
 
     def _fault(self, usual: Way, way: Way, dtype: str) -> str | None:
-        """Return the fault in a way's outputs, compared with the usual way's or fp32's; None without a fault."""
+        """Return the fault in a way's outputs, compared with those of way `usual` or of fp32; None without a fault."""
         if self._reference is None or dtype == _FP32:
             difference, allowed = largest_difference(usual.outputs, way.outputs), _TOLERANCE
         else:

@@ -1,4 +1,4 @@
-"""The warm-up before READY: passes that reserve memory, wake the device, and measure the cost and time of a pass."""
+"""The warm-up of a loaded model: passes that reserve memory, raise the GPU's clock, and measure cost and time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Measured:
     """The results of the warm-up.
 
     `max_batch_tokens` is the size of the largest pass, padding included, and `pass_cost` the fixed cost of a pass, both
-    in tokens; `pass_timeout_s` is the time limit of a pass; `compiled` has the shapes (True for more than one sequence,
-    tokens per sequence) for which the compiler has made programs.
+    in tokens. `pass_timeout_s` is the time limit of a pass in seconds. `compiled` has the shapes for which
+    torch.compile has made programs; a shape is (True for more than one sequence, tokens per sequence).
     """
 
     max_batch_tokens: int
@@ -55,12 +55,12 @@ class Measured:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Measured:
-        """Return the results that `as_data` returned; the programs of a compiler ended with their process."""
+        """Return the `Measured` of `as_data`, without compiled shapes: compiled programs end with their process."""
         return cls(**{**data, "compiled": frozenset()})
 
 
 def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
-    """Warm a model up, and measure the cost of a pass, the largest pass, and its duration.
+    """Warm a model up, and measure a pass's fixed cost, the size of the largest pass, and its duration.
 
     Args:
         loaded: the model.
@@ -112,7 +112,7 @@ def _measured(loaded: Loaded, options: Options, tokens: int) -> Measured:
 
 
 def pass_timeout(wanted_s: float, largest_s: float) -> float:
-    """Return the time limit of a pass in seconds: `wanted_s`, but at least three times the largest pass's time."""
+    """Return a pass's time limit in seconds: `wanted_s`, or three times the largest pass's time if that is more."""
     least_s = _TIMES_THE_LARGEST * largest_s
     if least_s <= wanted_s:
         return wanted_s
@@ -133,9 +133,9 @@ def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterato
 
 
 def bucket_shapes(limit: int, max_tokens: int, max_sequences: int) -> Iterator[tuple[int, int]]:
-    """Yield (sequences, tokens per sequence) of the largest batch of each length, longest first.
+    """Yield the shape (sequences, tokens per sequence) of the largest batch of each length, longest first.
 
-    Lengths double from 16 up to the limit. The longest comes first, because its memory serves all others.
+    Lengths double from 16 up to the limit. The longest comes first, because the shorter ones reuse its memory.
     """
     for length in reversed(lengths_up_to(limit)):
         yield max(1, min(max_sequences, max_tokens // length)), length
@@ -151,17 +151,18 @@ def run_shape(forward: Forward, sample: Encoded, shape: tuple[int, int], want: W
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A GPU's speed: a pass takes `token_s` seconds for each of its tokens, and `floor_s` at least."""
+    """A GPU's speed: a pass takes `token_s` seconds per token, but at least `floor_s` seconds."""
 
     floor_s: float
     token_s: float
 
 
 def measure_speed(run: Callable[[tuple[int, int]], float], limit: int, max_tokens: int, max_sequences: int) -> Speed:
-    """Measure a GPU's speed from one short pass and two large ones; `run` returns the seconds of a shape.
+    """Measure a GPU's speed with one short pass and two large ones; `run` runs a shape and returns the seconds.
 
-    A short pass takes as long as its launches, whatever its size. So the time per token is the slope between two
-    passes that fill the device, the largest pass and one of half its size.
+    A short pass takes as long as launching its kernels, independent of its number of tokens. So the time per token is
+    computed from two passes that fill the device, the largest pass and one of half its size: the difference of their
+    times, divided by the difference of their tokens.
     """
     length = min(limit, max(_LONG, max_tokens // max_sequences))
     many = max(2, max_tokens // length)
@@ -173,7 +174,7 @@ def measure_speed(run: Callable[[tuple[int, int]], float], limit: int, max_token
 
 
 def _least(run: Callable[[tuple[int, int]], float], shape: tuple[int, int]) -> float:
-    """Return the least of several times of a shape in seconds; short passes are repeated more often, against noise."""
+    """Run a shape several times and return the shortest time in seconds; short passes run more often, against noise."""
     seconds = [run(shape) for _ in range(_REPEATS)]
     while len(seconds) < _MOST_REPEATS and sum(seconds) < _STEADY_S:
         seconds.append(run(shape))
@@ -187,6 +188,6 @@ def measure_pass_cost(run: Callable[[tuple[int, int]], float], limit: int) -> in
 
 
 def pass_cost(short_s: float, short_tokens: int, large_s: float, large_tokens: int) -> int:
-    """Return the fixed cost of a pass from two timings: the tokens that take as long as its constant part."""
+    """Return a pass's fixed cost, computed from two timings, as the number of tokens that take as long."""
     per_token_s = max((large_s - short_s) / (large_tokens - short_tokens), 1e-9)
     return max(0, round(short_s / per_token_s) - short_tokens)

@@ -1,9 +1,9 @@
 """The watchdog: ends an engine process that can no longer serve (hanging pass, blocked event loop, lost GPU).
 
-Without the watchdog nothing would notice such a process. DJL Serving 0.36.0 has no time limit for a call of an
-asynchronous model: the caller's connection is closed after 120 s without an answer, and the model counts as healthy all
-the time (recorded: `djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and start
-another one.
+Without the watchdog, a process in such a state would stay unnoticed: DJL Serving 0.36.0 has no time limit for a call of
+an asynchronous model. DJL Serving closes the caller's connection after 120 s without an answer, but still counts the
+model as healthy (recorded: `djl_lifecycle`, 27). The proxy processes notice the end of an engine process at once, and
+start another one.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ _RENEW_LAST_RESORT_S: Final = 10.0
 
 
 class Ending:
-    """The end of the process, after its callers are answered; the first call of `begin` sets the exit code.
+    """End the process after its callers have been answered; the first call of `begin` sets the exit code.
 
-    `waiting` returns the number of unanswered calls. The process ends `flush_s` seconds after the last answer, or
-    after `grace_s` seconds with calls unanswered, because the event loop may be blocked.
+    `waiting` returns the number of unanswered calls. The process ends `flush_s` seconds after the last answer. If the
+    event loop is blocked, there may be no last answer, so after `grace_s` seconds the process ends with calls
+    unanswered.
     """
 
     def __init__(
@@ -84,18 +85,18 @@ class Watched:
 
 
 class Watchable(Protocol):
-    """A process's passes, as the watchdog sees them."""
+    """The attributes of a process that the watchdog reads: its running passes."""
 
     @property
     def watched(self) -> list[Watched]:
-        """Return the passes that the device works on now."""
+        """Return the passes that the device computes now."""
 
 
 class Watchdog:
     """A thread that watches an engine's passes and its event loop.
 
-    Time is counted in turns of the watchdog's thread, each of which takes at least its share of `limit_s`. So a process
-    that was stopped, or got no CPU time, does not count as hanging.
+    The watchdog's thread counts its own loop iterations instead of reading a clock; each iteration waits for at least a
+    fixed time. So a process that was stopped, or got no CPU time, does not count as hanging.
     """
 
     def __init__(
@@ -115,9 +116,10 @@ class Watchdog:
             loop: the event loop that sends the answers.
             end: ends the process with an exit code.
             limit_s: the seconds that the event loop may be blocked.
-            each_turn: called in each turn of the watchdog's thread.
-            last_resort: let the interpreter end the process if this thread gets no turn for a further minute, because
-                native code may hold Python's lock. A process can have one such timer, and it uses the wall clock only.
+            each_turn: called in each loop iteration of the watchdog's thread.
+            last_resort: let the interpreter end the process if the watchdog's thread cannot run for a further minute,
+                because native code may hold Python's lock. A process can have one such timer, and it uses the wall
+                clock only.
         """
         self._passes = passes
         self._loop = loop
@@ -132,7 +134,7 @@ class Watchdog:
         self._thread.start()
 
     def tighten(self, limit_s: float) -> None:
-        """Look often enough for passes whose time limit is `limit_s` seconds."""
+        """Check more often if passes with a time limit of `limit_s` seconds require it."""
         self._tick_s = min(self._tick_s, limit_s / _TICKS_A_LIMIT)
 
     def stop(self) -> None:

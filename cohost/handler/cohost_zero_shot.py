@@ -1,4 +1,4 @@
-"""Zero-shot classification: each text with each label is a pair of its own, and pairs of all requests share batches.
+"""Zero-shot classification: each text forms one pair with each label, and pairs of different requests share batches.
 
 Scores are those of `transformers.ZeroShotClassificationPipeline`.
 """
@@ -33,7 +33,7 @@ _ENTAILMENT = "entail"
 class ZeroShotClassification:
     """The task zero-shot-classification.
 
-    `label2id` is from the model's configuration; one of its labels must start with "entail".
+    `label2id` comes from the model's configuration; one of its labels must start with "entail".
     """
 
     def __init__(self, *, label2id: Mapping[str, int], model: str, options: Options, rule: LengthRule) -> None:
@@ -114,7 +114,7 @@ def _labels(parameters: Mapping[str, Any], most_characters: int) -> list[str]:
 
 
 def _template(parameters: Mapping[str, Any]) -> str:
-    """Return the hypothesis template, which may have plain fields only: `{:99999999}` would make a label huge.
+    """Return the hypothesis template; its fields may have no format, since `{:99999999}` would make a huge text.
 
     Raises:
         BadInputError: the template has no {} for the label, or something else in braces.

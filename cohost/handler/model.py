@@ -1,4 +1,4 @@
-"""The entry point of a model with `handler: batched` or `shared`: DJL Serving awaits `handle` per request.
+"""The entry point of a model with `handler: batched` or `shared`; DJL Serving awaits `handle` for each request.
 
 The model's serving.properties must have `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
 """
@@ -21,8 +21,8 @@ _PACKAGE = "cohost_handler"
 def _declare_package() -> None:
     """Declare this file's folder to be the package of its modules, so that their relative imports work.
 
-    DJL Serving imports this file alone, under a name that differs between the server's versions, and an archive has no
-    folders that could be a package.
+    DJL Serving imports this file as a single module, under a name that depends on the server's version, and an archive
+    has no folders that could be a package.
     """
     package = ModuleType(_PACKAGE)
     package.__path__ = [str(_FOLDER)]
@@ -30,7 +30,7 @@ def _declare_package() -> None:
 
 
 def _keep_small() -> None:
-    """Keep numpy from starting a thread per core, each with memory of its own: this process computes nothing large."""
+    """Keep numpy from starting a thread per core, which would take memory: this process computes nothing large."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -53,5 +53,5 @@ _served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # Input and Output exist inside the server only
-    """Answer one request; the first call, which has no content, waits for the model's load, except in a restart."""
+    """Answer one request; the first call, which is empty, waits until the model is loaded, except in a restart."""
     return await _served.handle(inputs)

@@ -1,1 +1,1 @@
-"""Models' weights in S3: fetched in a pinned revision, checked, uploaded once, and removed when nothing uses them."""
+"""Models' weights in S3: fetch a pinned revision, check it, upload it once, and remove it when nothing uses it."""

@@ -1,6 +1,6 @@
-"""Choice and check of the files of a model's repository that are uploaded to S3.
+"""Choose the files of a model's repository that are uploaded to S3, and check them.
 
-The check runs before the upload: the chosen files must be a complete model that fits the catalog's task.
+Before the upload, the chosen files must form a complete model that fits the task in the catalog.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _DEEPEST: Final = 2
 
 
 def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list[str]:
-    """Return the names of the files to fetch and upload, sorted: text files, and weights in one format.
+    """Return the sorted names of the files to fetch and upload: text files, and weights in one format.
 
-    Safetensors are preferred. Pickles are chosen only if there are no safetensors and `allow_pickle` is set, because
-    loading a pickle runs code in it; if it is not set, no weights are chosen then. Python files are chosen if
-    `with_code` is set, for models whose repository has code of their own.
+    Safetensors are preferred. Loading a pickle runs code in it, so pickles are chosen only if there are no safetensors
+    and `allow_pickle` is set. Without safetensors and without `allow_pickle`, no weights are chosen. Python files are
+    chosen if `with_code` is set, for models whose repository contains its own code.
     """
     listed = sorted(names)
     formats = weights_in(listed)
@@ -46,21 +46,21 @@ def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list
 
 
 def kinds_in(names: Collection[str]) -> set[str]:
-    """Return the kinds of files for `still_chosen`: the formats of the weights, and CODE if there are Python files."""
+    """Return the kinds of files in `names`: the formats of the weights, and CODE if there are Python files."""
     return {*weights_in(names), *(CODE for name in names if _CODE.fullmatch(name))}
 
 
 def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
-    """Return True if an upload with files of these kinds is certainly what `choose` chooses with these settings.
+    """Return True if `choose`, with these settings, would certainly choose the files of an upload of these kinds again.
 
-    The repository is not read, so the result is also False where only the repository could decide. Without `with_code`,
-    uploaded Python files do not make the result False, because they are never run.
+    The repository is not read, so the result is also False if only the repository's list of files could decide. Without
+    `with_code`, uploaded Python files do not make the result False, because they are never run.
     """
     return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
 
 
 def files_below(folder: Path) -> dict[str, Path]:
-    """Return the files of a model's folder, at most one folder deep, by their relative paths.
+    """Return the files of a model's folder and of its direct subfolders, by their relative paths.
 
     Hidden files are left out; symbolic links are resolved.
     """
@@ -122,7 +122,7 @@ def _incomplete(chosen: Mapping[str, Path]) -> Iterator[Fault]:
 
 
 def _stated_size(path: Path) -> int | None:
-    """Return the size in bytes of length field, header and tensors that a safetensors file's own header states.
+    """Return the total size in bytes that a safetensors file should have by its header: length field, header, tensors.
 
     Return None if the header cannot be parsed.
     """

@@ -1,7 +1,6 @@
-"""The users of pushed weights: a model that is added to a running endpoint, the catalog, and deployed stacks.
+"""Find the users of pushed weights: models added to a running endpoint, the catalog, and deployed stacks.
 
-A revision in the weights' bucket is unused if neither an entry of the catalog nor an archive of any deployed stack
-names the revision.
+A revision in the weights' bucket is unused if no entry of the catalog and no archive of a deployed stack names it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def check_bundled(name: str, entry: ModelEntry) -> None:
-    """Reject a model with `weights: archive`, whose archive can only be composed in S3.
+    """Reject a model with `weights: archive`, since only a deployment can compose such an archive, in S3.
 
     Raises:
         WeightsError: the model has `weights: archive`: S3 copies the weights into the archive.
@@ -100,7 +99,7 @@ class Use:
 
 
 def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3.Session) -> list[Use]:
-    """Return the users of each stored revision: the catalog, and all stacks with archives in the session's region.
+    """Return each stored revision's users: the catalog's models, and archives of stacks in the session's region.
 
     Raises:
         WeightsError: the stacks or their archives cannot be read, so no revision is known to be unused.
@@ -127,7 +126,7 @@ def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3
 
 
 def _archives(bucket: str, session: boto3.Session) -> Iterator[tuple[str, Revision]]:
-    """Yield a user "stack: archive" and the revision that it needs, for each archive of each stack in the region."""
+    """For each archive of each stack in the region, yield "stack: archive" and each revision that the archive names."""
     s3 = session.client("s3")
     for stack, outputs in _stacks(session):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=outputs["BucketName"], Prefix=outputs["Prefix"])
@@ -147,15 +146,15 @@ def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _holds_weights(s3: S3Client, archives: str, key: str, size: int) -> bool:
-    """Return True if an archive contains its weights, so that it names no pushed weights and need not be read.
+    """Return True if an archive contains its weights; such an archive names no pushed weights and need not be read.
 
-    Only an archive of at least LEAST_PART_BYTES can contain weights; smaller ones cost no request.
+    Only an archive of at least LEAST_PART_BYTES can contain weights, so a smaller one is judged without a request.
     """
     return size >= LEAST_PART_BYTES and WEIGHTS_OF in s3.head_object(Bucket=archives, Key=key)["Metadata"]
 
 
 def _named_in(s3: S3Client, archives: str, key: str, bucket: str) -> set[Revision]:
-    """Return the revisions of pushed weights that an archive names; an archive of scale-to-zero may name several."""
+    """Return the revisions of pushed weights that an archive names; a scale-to-zero archive may name several."""
     data = s3.get_object(Bucket=archives, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         files = [tar.extractfile(member) for member in tar if member.name.rpartition("/")[2] == _PROPERTIES]

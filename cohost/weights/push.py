@@ -1,7 +1,8 @@
-"""The push of a model's weights to the bucket: fetch, check, upload, and only then a mark that they are complete.
+"""Push a model's weights to the bucket: fetch, check and upload them, and mark them as complete last.
 
-Weights of a model with `weights: archive` are uploaded as one object, the beginning of an archive (called a part),
-which is written to the disk piece by piece. Weights with `weights: s3` are uploaded as single files with a manifest.
+Weights of a model with `weights: archive` are uploaded as one object, the beginning of an archive, which is called a
+part. The part is first written to the disk, piece by piece. Weights of a model with `weights: s3` are uploaded as
+single files, followed by a manifest.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ PLAIN_SHA256: Final = "cohost-plain-sha256"
 
 
 def write_part(files: Mapping[str, Path], target: Path, *, on_bytes: Callable[[int], None]) -> dict[str, str]:
-    """Write the part of an archive that holds these files to `target`, and return the part's user metadata for S3.
+    """Write the archive's part with these files to `target`, and return the part's user metadata for S3.
 
-    The files are not compressed: weights hardly get smaller, and an instance unpacks them faster. `on_bytes` is called
-    with the number of bytes of each piece that was read.
+    The files are not compressed: compression hardly makes weights smaller, and an instance unpacks uncompressed files
+    faster. `on_bytes` is called with the number of bytes of each piece that was read.
 
     Raises:
         ArtifactError: the name of a file is neither `file` nor `folder/file`.
@@ -67,12 +68,12 @@ class Progress(Protocol):
         """Begin a step with the description `what` and `total` bytes; 0 means that the number is not known."""
 
     def advance(self, count: int) -> None:
-        """Add `count` bytes to those of the step that are done; called from several threads."""
+        """Report that `count` more bytes of the step are done; called from several threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """The result of the push of one model: `size` in bytes, of which `sent` bytes were sent (0: all were in S3)."""
+    """The result of one model's push: its `size` in bytes, and the bytes `sent`, 0 if all were in S3 already."""
 
     name: str
     model_id: str
@@ -97,12 +98,12 @@ class _Model:
 
     @property
     def choice(self) -> _Choice:
-        """Return the settings of the model with which `choose` chooses files."""
+        """Return the model's settings for `choose`: `allow_pickle` and `with_code`."""
         return {"allow_pickle": self.entry.allow_pickle, "with_code": bool(self.entry.trust_remote_code)}
 
 
 class Pusher:
-    """A push of models' weights from one source into a bucket.
+    """Pushes models' weights from one source into a bucket.
 
     Args:
         store: the weights' bucket.
@@ -121,9 +122,9 @@ class Pusher:
         self._uploader = Uploader(s3=store.s3, bucket=store.bucket, on_bytes=progress.advance)
 
     def push(self, name: str, entry: ModelEntry) -> Pushed:
-        """Upload the weights of a model's revision to the bucket; a revision that is complete there is never changed.
+        """Upload the weights of a model's revision to the bucket; a completely uploaded revision is never changed.
 
-        An interrupted push is resumed.
+        A second call resumes an interrupted push.
 
         Raises:
             WeightsError: the catalog does not place the model's weights in S3; or the weights cannot be fetched, have
@@ -149,7 +150,7 @@ class Pusher:
         return Pushed(name=name, **facts, files=files, size=size, sent=sent)
 
     def _push_files(self, model: _Model) -> tuple[int, int, int]:
-        """Upload the files one by one; return the number of files, their size and the bytes that were sent."""
+        """Upload the files one by one; return their number, their total size, and the bytes that were sent."""
         revision = model.revision
         manifest = self._store.manifest(revision)
         if (
@@ -190,7 +191,7 @@ class Pusher:
         return 1, int(metadata[PLAIN_BYTES]), sent
 
     def _needs_no_fetch(self, model: _Model, kinds: Collection[str]) -> bool:
-        """Return True if a complete upload with files of these kinds need not be compared with the source.
+        """Return True if a complete upload with files of these `kinds` need not be compared with the source.
 
         An upload need not be compared if the source cannot change a revision, and the model's settings still choose
         these kinds of files.
@@ -232,16 +233,16 @@ class Pusher:
             return sum(self._uploader.upload(path, prefix + file, sums[file], metadata) for file, path in files.items())
 
     def _finish(self, revision: Revision, wanted: Manifest) -> None:
-        """Write the manifest that marks the revision as complete.
+        """Delete other objects of the revision, then write the manifest, which marks the revision as complete.
 
-        Objects below the revision's prefix that are not in `wanted`, from an earlier attempt, are deleted before.
+        The other objects are those below the revision's prefix that are not in `wanted`; an earlier attempt left them.
         """
         known = {revision.prefix + file for file in wanted}
         self._store.delete_keys([key for key in self._store.keys(revision.prefix) if key not in known])
         self._store.write_manifest(revision, wanted)
 
     def _all_there(self, model: _Model, manifest: Manifest) -> bool:
-        """Return True if every object of a complete revision has the content that the manifest states."""
+        """Return True if every object of a complete revision still has the content that the manifest states."""
         with self._store.explaining(model.uri, "cannot be compared"):
             return all(self._uploader.holds(model.revision.prefix + file, facts) for file, facts in manifest.items())
 

@@ -1,4 +1,4 @@
-"""The sources of weights, the Hub in a pinned revision or folders on this machine, and the access token of the Hub.
+"""The sources of weights (a pinned revision on the Hub, or folders on this machine) and the Hub's access token.
 
 No message, log or template contains the token.
 """
@@ -65,7 +65,7 @@ def _parameter(name: str, session: boto3.Session) -> str:
 
 
 def _only_value(text: str) -> str:
-    """Return the value in a JSON object with one key, as the console of Secrets Manager stores a secret.
+    """Return the value of a JSON object with one key, the form in which the Secrets Manager console stores a secret.
 
     Any other text is returned unchanged.
     """
@@ -83,10 +83,10 @@ _REVISION_FILE: Final = "REVISION"
 
 
 class Folders:
-    """A source of weights: local folders with models laid out as `org/name`, searched in order.
+    """A source of weights: local folders, searched in order, that hold each model in a subfolder `org/name`.
 
-    A file REVISION in a model's folder may name the commit; a folder without that file counts as the revision that is
-    requested.
+    A file REVISION in a model's folder may name the commit. Without that file, the folder is assumed to hold the
+    requested revision.
     """
 
     # The files of a revision in a folder may change, so each push compares them with the uploaded ones.
@@ -96,7 +96,7 @@ class Folders:
         self._roots = tuple(roots)
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:  # noqa: ARG002 - Source's signature
-        """Return the model's own folder; no file is copied.
+        """Return the folder that holds the model; no file is copied.
 
         Raises:
             WeightsError: no folder has the model, or the first folder with the model holds another revision.
@@ -135,7 +135,7 @@ class Hub:
         self._token = token
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
-        """Download only the model's files that are to be uploaded, and return their folder.
+        """Download the model's files that are to be uploaded, and return their folder.
 
         Raises:
             HubAccessError: the Hub does not provide the model.

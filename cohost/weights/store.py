@@ -1,4 +1,4 @@
-"""The bucket of the weights, and the models' revisions in it: complete ones, and those of unfinished uploads.
+"""The bucket of the weights, and the revisions of models in it, completely or partly uploaded.
 
 The catalog may name the bucket; the default name consists of a prefix, the account and the region.
 """
@@ -33,14 +33,14 @@ BUCKET_PREFIX: Final = "lmi-cohost-weights-"
 
 
 def bucket_name(account: str, region: str) -> str:
-    """Return the name of the bucket in LmiCohostWeightsStack; both arguments may be the CDK's tokens."""
+    """Return the name of the bucket in LmiCohostWeightsStack; account and region may be unresolved CDK tokens."""
     return f"{BUCKET_PREFIX}{account}-{region}"
 
 
 def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
-    """Return the name of the bucket of a catalog's weights.
+    """Return the name of the bucket that holds the weights of a catalog's models.
 
-    If the catalog does not name the bucket, the account in the default name is requested from STS.
+    If the catalog names no bucket, STS is asked for the account id that the default name contains.
 
     Raises:
         WeightsError: STS refuses the credentials, or there are none.
@@ -67,8 +67,8 @@ Manifest = dict[str, StoredFile]
 class Stored:
     """The objects of one revision in the bucket.
 
-    `size` is the bytes of the objects `keys`; `uploads` are unfinished multipart uploads, each as key and upload id.
-    `whole` is True if the revision was uploaded completely.
+    `keys` are the objects' keys, and `size` is their total size in bytes. `uploads` are unfinished multipart uploads,
+    each as (key, upload id). `whole` is True if the revision was uploaded completely.
     """
 
     revision: Revision
@@ -79,7 +79,7 @@ class Stored:
 
 
 class WeightsStore:
-    """The weights in a bucket. Objects with keys of another form than `Revision` makes are left alone.
+    """The weights in a bucket. Objects whose keys do not have the form that `Revision` makes are left alone.
 
     All methods raise WeightsError if S3 refuses or cannot be reached.
     """
@@ -90,7 +90,7 @@ class WeightsStore:
 
     @contextmanager
     def explaining(self, uri: str, problem: str) -> Iterator[None]:
-        """Convert boto3's errors in the `with` block to WeightsError about `uri`, an object or the bucket."""
+        """Convert boto3's errors in the `with` block to WeightsErrors, which name `uri`, an object or the bucket."""
         try:
             yield
         except ClientError as error:
@@ -104,7 +104,7 @@ class WeightsStore:
             ) from error
 
     def manifest(self, revision: Revision) -> Manifest | None:
-        """Return the files of a revision that was uploaded completely as single files; None for any other revision."""
+        """Return the manifest's files if a revision was uploaded completely as single files, otherwise None."""
         uri = f"s3://{self.bucket}/{revision.manifest}"
         with self.explaining(uri, "cannot be read"):
             try:
@@ -125,7 +125,7 @@ class WeightsStore:
             ) from error
 
     def is_there(self, revision: Revision, *, packed: bool) -> bool:
-        """Return True if a revision was uploaded completely: as files, or with `packed` as the part of an archive."""
+        """Return True if a revision was uploaded completely: as single files, or as an archive's part if `packed`."""
         key = revision.packed if packed else revision.manifest
         return key in self.keys(key)
 
@@ -144,20 +144,20 @@ class WeightsStore:
             )  # fmt: skip
 
     def keys(self, prefix: str) -> dict[str, int]:
-        """Return the size in bytes of each object whose key begins with a prefix, by key."""
+        """Return the keys that begin with a prefix, each with its object's size in bytes."""
         with self.explaining(f"s3://{self.bucket}/{prefix}", "cannot be listed"):
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
 
     def revisions(self) -> list[Stored]:
-        """Return all revisions in the bucket, of complete and unfinished pushes, sorted by model and revision."""
+        """Return all revisions in the bucket, completely or partly uploaded, sorted by model and revision."""
         objects = {key: size for prefix in (WEIGHTS, MANIFESTS, PACKED) for key, size in self.keys(prefix).items()}
         uploads = self._uploads()
         found = {revision for key in [*objects, *(key for key, _ in uploads)] if (revision := revision_of_key(key))}
         return [_stored(revision, objects, uploads) for revision in sorted(found)]
 
     def delete(self, stored: Stored) -> None:
-        """Delete a revision. The manifest goes first, so that the remaining files never count as complete."""
+        """Delete a revision. The manifest is deleted first, so that the remaining files never count as complete."""
         with self.explaining(stored.revision.uri(self.bucket), "cannot be removed"):
             self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
             for key, upload_id in stored.uploads:

@@ -1,7 +1,8 @@
-"""Upload of one file as one object, in parts with checksums that S3 verifies; an interrupted upload is resumed.
+"""Upload one file as one object, in parts with checksums that S3 verifies; resume an interrupted upload.
 
-boto3's own transfer cannot resume: it aborts an upload that fails, and sends the whole file again (s3transfer 0.19.3:
-20 of 20 parts, where this module sends the 5 missing ones). A model of 2.3 GB takes half an hour at 10 Mbit/s.
+boto3's own transfer cannot resume: it aborts an upload that fails, and sends the whole file again. If 5 of 20 parts are
+missing, s3transfer 0.19.3 sends 20 parts, and this module sends 5. The upload of a model of 2.3 GB takes half an hour
+at 10 Mbit/s.
 
 The checksums of the file and of its parts are compared with those that S3 stores.
 """
@@ -33,10 +34,10 @@ MOST_PARTS: Final = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file in the bucket: size in bytes, SHA-256 of its bytes (hexadecimal), bytes per part, and S3's checksum.
+    """A file in the bucket: size in bytes, SHA-256 (hexadecimal), bytes per part, and the checksum that S3 stores.
 
-    `checksum` is the SHA-256 of the file's bytes, or of the digests of its parts if there are several (S3: composite),
-    in Base64.
+    `checksum` is, in Base64, the SHA-256 of the file's bytes; if the file has several parts, it is the SHA-256 of the
+    parts' digests (S3: composite checksum).
     """
 
     size: int
@@ -47,7 +48,7 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Checksums:
-    """The checksums of a local file: those of the object that it becomes, and S3's checksum of each part, in order."""
+    """The checksums of a local file: those of the whole object in S3, and the checksum of each part, in order."""
 
     stored: StoredFile
     parts: tuple[str, ...]
@@ -69,7 +70,7 @@ def checksums_of(path: Path, *, part_bytes: int = PART_BYTES, on_bytes: Callable
 
 
 def encoded(digest: bytes) -> str:
-    """Return a digest in Base64, as S3 writes checksums."""
+    """Return a digest in Base64, the form in which S3 states checksums."""
     return base64.b64encode(digest).decode("ascii")
 
 
@@ -83,7 +84,7 @@ _THREADS: Final = 4
 class Uploader:
     """The upload of files to a bucket.
 
-    `on_bytes` is called, from any thread, with the number of bytes that were sent or were in the bucket already.
+    `on_bytes` is called, from any thread, with a number of bytes that were sent or were in the bucket already.
     """
 
     s3: S3Client
@@ -91,7 +92,7 @@ class Uploader:
     on_bytes: Callable[[int], None] = field(default=lambda _count: None)
 
     def holds(self, key: str, wanted: StoredFile) -> bool:
-        """Return True if an object has the content `wanted`: by size, SHA-256 in its metadata, and S3's checksum."""
+        """Return True if an object has the content `wanted`: same size, SHA-256 in metadata, and S3 checksum."""
         there = head_object(self.s3, self.bucket, key, ChecksumMode="ENABLED")
         if there is None:
             return False
@@ -109,10 +110,10 @@ class Uploader:
         return None if there is None else there["Metadata"]
 
     def upload(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str] = MappingProxyType({})) -> int:
-        """Upload a file to the object at `key`, and return the number of bytes sent: 0 if the object has the content.
+        """Upload a file to `key`, and return the number of bytes sent: 0 if the object has that content already.
 
-        `metadata` becomes user metadata of the object, beside the file's SHA-256. After an interruption the parts that
-        were sent stay in S3, and the next call sends only the others.
+        `metadata` is stored as user metadata of the object, together with the file's SHA-256. After an interruption,
+        the parts that were sent stay in S3, and the next call sends only the missing parts.
 
         Raises:
             ClientError, BotoCoreError: S3 refuses or cannot be reached.
@@ -180,7 +181,7 @@ class Uploader:
     def _send_part(
         self, path: Path, key: str, upload_id: str, sums: Checksums, number: int, there: Mapping[str, Any]
     ) -> tuple[CompletedPartTypeDef, int]:
-        """Send one part of the file, unless the part `there` in S3 is equal; return the part and the bytes sent."""
+        """Send one part of the file, unless S3's part `there` has the same content; return the part and bytes sent."""
         with path.open("rb") as file:
             file.seek((number - 1) * sums.stored.part_bytes)
             content = file.read(sums.stored.part_bytes)

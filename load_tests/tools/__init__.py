@@ -1,1 +1,1 @@
-"""Programs around the load test: a stub as its target, and runs on the local AWS emulator."""
+"""Programs for the load test: a stub (a target with known behaviour), and runs on the local AWS emulator."""

@@ -1,8 +1,8 @@
-"""Measure the three designs one after another on the local AWS emulator: `make compare`.
+"""`make compare`: measure the project's three designs, one after another, on the local AWS emulator.
 
-Exports the small models to ONNX, deploys all three stacks of one catalog with the real cdk command, runs the short
-standard protocol against each, and writes the comparison. `make compare` tests every step from a catalog to the page;
-the page's numbers are this machine's, and the page states that.
+The program exports the small models to ONNX, deploys three stacks from one catalog with the real cdk command, runs the
+short standard protocol against each stack, and writes a page that compares them. `make compare` tests every step from a
+catalog to the page. The page's numbers hold for this machine only, and the page says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The local AWS emulator for measurements: it is started on a free port, deployed to with cdk, and always stopped."""
+"""Start the local AWS emulator on a free port for measurements, deploy to it with cdk, and always stop it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Machine:
-    """A running emulator. `folder` is deleted when the emulator ends; `environment` points child processes to it."""
+    """A running emulator; `folder` is deleted at its end, and `environment` points child processes to the emulator."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -41,14 +41,14 @@ class Machine:
         return done.returncode
 
     def cohost(self, *arguments: str) -> int:
-        """Run a cohost command in the caller's folder; return its exit code."""
+        """Run a `cohost` command in the current folder; return its exit code."""
         command = [sys.executable, "-m", "cohost", *arguments]
         return subprocess.run(command, env=self._environment, check=False).returncode  # noqa: S603 - our own command
 
 
 @contextlib.contextmanager
 def running(catalog: Path) -> Iterator[Machine]:
-    """Start the emulator for a catalog, and always stop it at the end.
+    """Start the emulator for a catalog, and stop it when the `with` block ends, also after an error.
 
     Raises:
         LocalError: the emulator does not start.
@@ -70,9 +70,10 @@ def running(catalog: Path) -> Iterator[Machine]:
 
 
 def run(catalog: Path, steps: Callable[[Machine], Iterator[int]]) -> int:
-    """Run steps on an emulator for a catalog until a step fails, and return an exit code.
+    """Start an emulator for a catalog, run steps on it until one fails, and return an exit code.
 
-    The code is that of the failed step, or 0; 1 after an error of the project, which is printed; 130 after Ctrl-C.
+    The exit code is that of the failed step, or 0 if none failed; 1 after a `CohostError`, which is printed; 130 after
+    Ctrl-C.
     """
     try:
         with running(catalog) as machine:

@@ -1,7 +1,7 @@
-"""Run the short standard load test against the local AWS emulator: `make load`.
+"""`make load`: run the short standard load test against the local AWS emulator.
 
-Starts the emulator on a free port, deploys the offline encoders with the real cdk command, runs `cohost bench
---short`, and always stops the emulator at the end.
+The program starts the emulator on a free port, deploys the offline models with the real cdk command, and runs `cohost
+bench --short`. At the end, the program always stops the emulator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.tools.stub`.
 
-The stub is one process with one thread and epoll, and does as little work per call as possible, since the generator is
-measured and not the stub. The stub answers programs of this machine only (cohost/callers.py). On SageMaker's paths the
-stub requires a signature but does not verify the signature, since a caller can read and change nothing.
+The stub is one process with one thread and epoll. The stub does as little work per call as possible, since the load
+test itself is measured, not the stub. The stub answers only programs on this machine (cohost/callers.py). On
+SageMaker's paths, a request must have a signature, but the signature is not verified, since the stub has nothing to
+read or change.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Behaviour:
 
     Attributes:
         delay_s: the seconds from a whole request to its answer.
-        fail_every: the n by which each n-th call gets `fail_status`; 0: no call fails.
+        fail_every: the n for which every n-th call gets `fail_status`; 0: no call fails.
         fail_status: the HTTP status of a failed call.
         freeze_after_s: the seconds from the first call to a pause without answers; negative: no pause.
         freeze_s: the length of the pause in seconds.
@@ -58,14 +59,14 @@ class Behaviour:
 
 @dataclass
 class Connection:
-    """One accepted connection, with the received part of its next request in `data`."""
+    """One accepted connection; `data` holds the received bytes of its next request."""
 
     sock: socket.socket
     data: bytearray = field(default_factory=bytearray)
 
 
 class Stub:
-    """The stub's server. `connections` counts accepted connections, `calls` whole requests that were not refused."""
+    """The stub's server. `connections` counts accepted connections, `calls` complete, not refused requests."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -93,7 +94,7 @@ class Stub:
             self._answer()
 
     def _wait(self) -> None:
-        """Sleep until a request arrives or an answer is due, by select(), which is finer than epoll's milliseconds."""
+        """Sleep until a request arrives or an answer is due, with select(), as epoll waits for whole milliseconds."""
         left = 0.2 if not self._due else min(0.2, self._due[0][0] - time.perf_counter())
         if left > 0:
             select.select([self._poll], [], [], left)
@@ -159,7 +160,7 @@ class Stub:
         return _response(200, b"[" + b",".join([b'{"label":"a","score":0.9}'] * items) + b"]")
 
     def _own(self, head: bytes) -> bytes | None:
-        """Return the answer to a request that is not a call, such as for the stub's counts; None for a call."""
+        """Return the answer to a request that is not a call, such as one for the stub's counts; None for a call."""
         if head.startswith(b"GET /models"):
             return _response(200, b'{"models":[{"modelName":"stub","modelUrl":"stub"}]}')
         if head.startswith(b"GET /counts"):
@@ -174,7 +175,7 @@ class Stub:
 
 
 def _refusal(head: bytes) -> bytes | None:
-    """Return the rejection of a request that no program of this machine sent or that lacks a signature; else None."""
+    """Return the refusal of a request that comes from a foreign caller or lacks a signature; otherwise None."""
     headers = {name.lower().decode(): value.decode("latin-1") for name, value in _FIELDS.findall(head)}
     reason = foreign_caller(headers)
     if reason is not None:
@@ -185,7 +186,7 @@ def _refusal(head: bytes) -> bytes | None:
 
 
 def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
-    """Remove the first complete request from the received bytes; return its head and body, or None if incomplete."""
+    """Remove the first complete request from the received bytes; return its head and body, or None if there is none."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -202,7 +203,7 @@ def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
 
 
 def _items_of(body: bytes) -> int:
-    """Return the number of texts in a call's body; the body of a single text is not parsed."""
+    """Return the number of texts in a call's body; a body with a single text is not parsed."""
     if not body.startswith(b'{"inputs": ['):
         return 1
     return len(json.loads(body)["inputs"])

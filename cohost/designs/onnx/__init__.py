@@ -1,5 +1,5 @@
-"""Design 02: the catalog's models as ONNX on a CPU, exported here, checked against torch, packed for DJL Serving.
+"""Design 02, ONNX models on a CPU: export the catalog's models, check them against torch, pack them for DJL Serving.
 
-Exporting needs the packages of the dependency groups `onnx` and `local`. The modules that import these packages are
-imported only when a model is exported, so that the rest of cohost needs neither group.
+Exporting needs the packages of the dependency groups `onnx` and `local`. Modules that import these packages are
+themselves imported only when a model is exported, so that the rest of cohost needs neither group.
 """

@@ -1,4 +1,4 @@
-"""The archives of exported models, each with a JSON file that describes it (its note); the synth reads both."""
+"""The archives of exported models, each with a JSON file that describes it (its note); `cdk synth` reads both."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Archive:
 
 
 def archive_file(folder: Path, name: str) -> Path:
-    """Return the path of a model's archive in the folder of exports."""
+    """Return the path of a model's archive in `folder`, which holds the exports."""
     return folder / f"{name}{ARCHIVE_SUFFIX}"
 
 
@@ -82,7 +82,7 @@ def note_file(folder: Path, name: str) -> Path:
 
 
 def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: Serving) -> dict[str, bytes | Path]:
-    """Return an archive's members: the model's files, serving.properties, and the handler's code if that serves it."""
+    """Return an archive's members: the model's files, serving.properties and, if `serving` is "handler", its code."""
     files: dict[str, bytes | Path] = {**model, "serving.properties": dumps(properties).encode("ascii")}
     if serving == HANDLER:
         files |= handler_files()
@@ -91,7 +91,7 @@ def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: S
 
 
 def find_archive(folder: Path, recipe: Recipe) -> Archive:
-    """Return the archive of a model that was exported with the catalog's present settings.
+    """Return a model's archive, after checking that it was exported with the catalog's present settings.
 
     Raises:
         OnnxError: the archive is missing, was exported with other settings, or is not the file that its note describes.

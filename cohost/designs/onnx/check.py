@@ -1,8 +1,9 @@
-"""The check of an export against torch, with fixed texts in eight languages, short and as long as the model allows.
+"""Check an export against torch, with fixed texts in eight languages, short and as long as the model allows.
 
-An fp32 export must agree to FP32_TOLERANCE in every output number, relative to the largest number of a batch if that is
-above 1. An int8 export must give the same top label for each text and pair, with probabilities within INT8_TOLERANCE; a
-model without labels must keep the direction of each text's mean vector, to a cosine of INT8_COSINE.
+In an fp32 export, no output number may differ by more than FP32_TOLERANCE, relative to the largest number of the batch
+if that number is above 1. An int8 export must give each text and pair the same top label, with probabilities that
+differ by at most INT8_TOLERANCE. If the model has no labels, the mean vector of each text must have a cosine of at
+least INT8_COSINE to that of torch.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ _LONGEST_REPEAT: Final = 200
 class Agreement:
     """The differences between an export and torch over all sequences.
 
-    `output` is the largest difference of an output number, relative to the largest number of its batch where that is
-    above 1; `probability` the largest difference of a label's probability and `flipped` the number of top labels that
-    differ (None without labels); `cosine` the least cosine of two mean vectors (None with labels).
+    `output` is the largest difference of an output number, relative to the largest number of its batch if that number
+    is above 1. `probability` is the largest difference of a label's probability, and `flipped` the number of texts
+    whose top label differs; both are None without labels. `cosine` is the smallest cosine between the two mean vectors
+    of a text; None with labels.
     """
 
     sequences: int
@@ -117,7 +119,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
 
 
 def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
-    """Yield each fault of an int8 export with the value that would be allowed."""
+    """Yield each fault of an int8 export, with the value that is allowed."""
     if agreement.flipped:
         yield f"{agreement.flipped} of {agreement.sequences} fixed texts get another top label", "none"
     if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:
@@ -127,7 +129,7 @@ def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
 
 
 def _batches(reference: TorchModel) -> Iterator[Arrays]:
-    """Yield batches: each text alone, all texts padded, neighbours as pairs, and a text cut at the model's limit."""
+    """Yield batches: each text alone, all texts padded, each text paired with the next, and a text cut at the limit."""
     for text in TEXTS:
         yield reference.encode([text])
     yield reference.encode(TEXTS)

@@ -1,13 +1,13 @@
-"""The export of a catalog's model to an archive: load, export, quantize, check against torch, pack.
+"""Export a model of the catalog to an archive: load, export, quantize, check against torch, pack.
 
-A model's files come from a folder laid out as org/name, from a Python package that contains them, or from the Hub. The
-ONNX file is stripped of everything that differs between machines.
+A model's files come from a folder laid out as org/name, from a Python package that contains them, or from the Hub.
+Everything that depends on the exporting machine is removed from the ONNX file.
 
-The archive's serving.properties choose DJL's OnnxRuntime engine with a Java translator, or the Python handler. Keys
-without `option.` are arguments of the translator and its tokenizer (DJL Serving 0.36.0: `modes.md`, ModelInfo; DJL
-0.36.0: TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
+The archive's serving.properties selects DJL's OnnxRuntime engine with a Java translator, or the Python handler. In that
+file, keys without `option.` are arguments of the translator and its tokenizer (DJL Serving 0.36.0: `modes.md`,
+ModelInfo; DJL 0.36.0: TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
 
-The module `export` imports torch, onnx and onnxruntime, so only code that exports a model may import `export`.
+The module `export` imports torch, onnx and onnxruntime, so only code that exports a model may import the module.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def properties_for(
 
     Args:
         task: the model's task.
-        serving: the way of serving, "translator" or "handler".
-        settings: the lines that the catalog decides, values by key.
+        serving: "translator" or "handler".
+        settings: the settings that depend on the catalog, values by key.
         limit: the maximum number of tokens per sequence.
         inputs: the names of the export's inputs.
     """
@@ -154,7 +154,7 @@ def strip(file: Path) -> None:
 
 
 def quantize(source: Path, target: Path) -> None:
-    """Write a copy of an ONNX file whose weights, embeddings too, are 8-bit integers, one scale per output channel.
+    """Write a copy of an ONNX file with weights and embeddings as 8-bit integers, with a scale per output channel.
 
     Activations are quantized at run time, so no texts are needed for calibration (onnxruntime: dynamic quantization).
     """
@@ -185,9 +185,9 @@ STEPS: Final = ("loading", "exporting", "checking", "packing")
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The result of one model's export: the archive (`size` in bytes), its way of serving, its differences from torch.
+    """The result of one model's export: the archive (`size` in bytes), translator or handler, differences from torch.
 
-    `limit` is the model's maximum of tokens per sequence.
+    `limit` is the largest number of tokens that the model accepts in a sequence.
     """
 
     name: str
@@ -216,7 +216,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
     """Export one model into the folder `out`: write its archive, and the note that describes the archive.
 
     Args:
-        recipe: the model and its way of serving.
+        recipe: the model and its settings for export and serving.
         out: the folder of the archives, created if it is missing.
         hubs: folders that hold models as org/name.
         step: called with each of STEPS when that step begins.
@@ -239,7 +239,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
 
 
 def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
-    """Write and return a folder with the ONNX file in its precision, the tokenizer's files and config.json."""
+    """Write and return a folder with the ONNX file in the recipe's precision, the tokenizer's files and config.json."""
     folder, single = scratch / "served", scratch / "fp32"
     for made in (folder, single):
         made.mkdir()
@@ -256,7 +256,7 @@ def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
 
 
 def _config_text(model: TorchModel) -> str:
-    """Return the text of config.json, with labels by their number as text, as DJL's translator looks them up."""
+    """Return the text of config.json; DJL's translator looks labels up by their numbers as strings, such as "0"."""
     config = model.config.to_dict()
     if model.labels:
         config["id2label"] = {str(index): label for index, label in enumerate(model.labels)}

@@ -1,4 +1,4 @@
-"""The recipes of ONNX archives: the way of serving, and all settings of the catalog that an archive depends on.
+"""The recipes of ONNX archives: translator or handler, and all settings of the catalog that an archive depends on.
 
 The module also lists the files of the ONNX handler: its own, and those that it shares with the batching handler.
 """
@@ -69,7 +69,7 @@ _HANDLER_OPTIONS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The recipe of one model's archive; `wanted` is the way of serving, None to decide by task and labels."""
+    """The recipe of one model's archive; `wanted` is "translator", "handler", or None to decide by task and labels."""
 
     name: str
     entry: ModelEntry
@@ -77,10 +77,10 @@ class Recipe:
     wanted: Serving | None
 
     def serving(self, labels: Sequence[str]) -> Serving:
-        """Return the way of serving, given the model's labels (an empty list for embeddings).
+        """Return "translator" or "handler", given the model's labels (an empty list for embeddings).
 
-        DJL's translator reads single texts only. So a model that is called with pairs of texts (natural language
-        inference) or with the caller's labels gets the handler (DJL 0.36.0: TextPrompt, ZeroShotClassificationInput).
+        DJL's translator reads single texts only. So a model that reads pairs of texts (natural language inference), or
+        labels that the caller chooses, gets the handler (DJL 0.36.0: TextPrompt, ZeroShotClassificationInput).
         """
         if self.wanted is not None:
             return self.wanted
@@ -88,10 +88,10 @@ class Recipe:
         return "handler" if reads_pairs or self.entry.task == _ZERO_SHOT else "translator"
 
     def settings(self, serving: Serving) -> dict[str, str]:
-        """Return the lines of serving.properties that the catalog decides, values by key.
+        """Return the settings of serving.properties that depend on the catalog, values by key.
 
-        The default is one worker. Workers of the OnnxRuntime engine are threads with one session, those of the handler
-        are processes.
+        The default is one worker. With the translator, workers are threads that share one onnxruntime session; with the
+        handler, workers are processes.
         """
         given: dict[str, Setting] = {
             "cpu.maxWorkers": 1 if self.entry.cpu is None else self.entry.cpu.max_workers,
@@ -102,7 +102,7 @@ class Recipe:
         return {key: str(value).lower() for key, value in sorted(given.items()) if value is not None}
 
     def as_data(self, serving: Serving) -> dict[str, Any]:
-        """Return all values that the archive depends on, from the catalog and this version's handler, for the note."""
+        """Return all values that the archive depends on, for its note: catalog settings and the handler's digest."""
         handler = content_digest(handler_files())[:DIGEST_CHARACTERS] if serving == HANDLER else None
         return {
             "model_id": self.entry.model_id,
@@ -143,7 +143,7 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, Setting]:
-    """Return the settings of `batched` or `shared` for the ONNX handler, which forms no batches and has no GPU."""
+    """Return the settings of `batched` or `shared` that the ONNX handler reads, too: none about batches or a GPU."""
     own = entry.engine_settings
     given = {} if own is None else own.model_dump(include=_HANDLER_OPTIONS)
     # The handler is asynchronous, and DJL Serving leaks the process of an asynchronous worker that it ends, so the

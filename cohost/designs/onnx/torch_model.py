@@ -1,6 +1,6 @@
 """The catalog's model in torch: the reference for every export, and the source of the ONNX file.
 
-The module `torch_model` imports torch and transformers, so only code that exports a model may import `torch_model`.
+The module `torch_model` imports torch and transformers, so only code that exports a model may import the module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SAMPLES: Final = ("One short text.", "Another text that is a little longer than
 
 
 class _FirstOutput(torch.nn.Module):
-    """A wrapper of a model that takes inputs by position and returns only the first output, logits or hidden states."""
+    """A wrapper that takes a model's inputs by position and returns only its first output, logits or hidden states."""
 
     def __init__(self, model: torch.nn.Module, names: Sequence[str]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _FirstOutput(torch.nn.Module):
 
 
 class TorchModel:
-    """A model from a folder, in fp32 on the CPU; `limit` is the most tokens of a sequence.
+    """A model from a folder, in fp32 on the CPU; `limit` is the largest number of tokens in a sequence.
 
     Raises:
         OnnxError: the folder holds no model of the task, or no fast tokenizer.
@@ -76,7 +76,7 @@ class TorchModel:
         self.labels = [] if task == _FEATURES else [self.config.id2label[i] for i in range(self.config.num_labels)]
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Arrays:
-        """Return texts, or texts with their `pairs`, as one batch cut at the limit: arrays of (sequences, tokens)."""
+        """Return texts, or texts paired with `pairs`, as one batch: arrays of (sequences, tokens), cut at the limit."""
         batch = self.tokenizer(
             list(texts),
             None if pairs is None else list(pairs),

@@ -1,1 +1,4 @@
-"""The Python handler of ONNX archives. An archive has the handler's files and those shared with `cohost.handler`."""
+"""The Python handler of ONNX archives.
+
+An archive contains the files of this folder, and the modules of `cohost.handler` that these files import.
+"""

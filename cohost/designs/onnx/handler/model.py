@@ -18,9 +18,9 @@ _PACKAGES = ("cohost", "cohost.handler", "cohost.onnx", "cohost.onnx.handler")
 
 
 def _declare_packages() -> None:
-    """Declare this file's folder as the packages that its neighbours name in their imports.
+    """Declare this file's folder to be the packages that the other files in it name in their imports.
 
-    In the project the handler's files lie in two folders, in an archive all of them lie in one folder.
+    In the project, the handler's files lie in two folders; in an archive, all lie in one folder.
     """
     for name in _PACKAGES:
         package = ModuleType(name)
@@ -46,5 +46,5 @@ _served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # Input and Output exist inside the server only
-    """Answer one request; the first call, which has no content, waits for the model, except after a restart."""
+    """Answer one request; the first call, which is empty, waits until the model is loaded, except in a restart."""
     return await _served.handle(inputs)

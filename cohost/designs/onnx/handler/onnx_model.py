@@ -1,4 +1,4 @@
-"""One ONNX file as a model that answers plans: it tokenizes texts, runs batches, and splits output by sequence."""
+"""One ONNX file as a model that answers a task's plan: tokenizes texts, runs batches, splits the output by sequence."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class OnnxModel:
             yield _part(output[row], mask[row], max(len(one.ids), least), want)
 
     def _filled(self, encoded: Sequence[Encoded], least: int) -> Mapping[str, Any]:
-        """Return sequences padded to one length, as arrays of shape (sequences, tokens) by the file's input names."""
+        """Pad sequences to one length; return an array of shape (sequences, tokens) for each input name of the file."""
         shape = (len(encoded), max(least, *(len(one.ids) for one in encoded)))
         token, segment = self._tokenizer.padding_ids
         arrays = {
@@ -97,7 +97,7 @@ class OnnxModel:
 
 
 def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
-    """Yield batches of indices of sequences of similar length, each within the limit of padded tokens or single."""
+    """Yield batches (indices of sequences of similar length); only a single sequence may exceed the token limit."""
     batch: list[int] = []
     for index in sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids)):
         longest = max(least, len(encoded[index].ids))
@@ -110,7 +110,7 @@ def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
 
 
 def _part(output: Floats, mask: Any, length: int, want: Want) -> Floats:  # whole numbers, one per token
-    """Return the part of one sequence's output that its task needs."""
+    """Return the part of one sequence's output that `want` names: mean, first vector, all vectors, or logits."""
     if want is Want.MEAN:
         mean: Floats = (output * mask[:, None]).sum(0) / mask.sum()
         return mean

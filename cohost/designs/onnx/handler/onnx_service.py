@@ -1,7 +1,7 @@
-"""One worker's service: the first call loads the model, later ones are answered in the order of arrival.
+"""One worker's service: the first call loads the model, and later calls are answered in the order of arrival.
 
 Answers have the form that DJL Serving 0.36.0 expects of an asynchronous handler: `Output.binary_encode` of "data" and
-"last", and on an error of "code" and "error" too, which become the status and its reason.
+"last". An error's answer also has "code" and "error", which become the HTTP status and its reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 
 
 class OnnxService:
-    """The service of one model; `output` is the server's class of answers."""
+    """The service of one model; `output` is DJL Serving's class of answers."""
 
     def __init__(self, output: type[Output]) -> None:
         self._output = output

@@ -1,4 +1,4 @@
-"""The tokenizer in the folder of an ONNX model, without transformers, which the ONNX handler does not need."""
+"""Read the tokenizer from the folder of an ONNX model, without transformers, which the ONNX handler does not need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROBERTA_PAD = "<pad>"
 
 
 def tokenizer_in(folder: str, *, segments: bool) -> PlainTokenizer:
-    """Return the tokenizer in a folder's tokenizer.json and tokenizer_config.json; `segments` if the model reads these.
+    """Return the tokenizer that is in a folder; `segments` is true if the model reads segment ids.
 
     Raises:
         OSError: one of the two files is missing.
@@ -32,7 +32,7 @@ def tokenizer_in(folder: str, *, segments: bool) -> PlainTokenizer:
 
 
 def _padding_id(tokenizer: PlainTokenizer, config: Mapping[str, Any]) -> int | None:
-    """Return the id of the padding token, which a configuration states as text or as an object with a text."""
+    """Return the id of the padding token, which the configuration states as a string or an object with a string."""
     token = config.get("pad_token")
     text = token.get("content") if isinstance(token, dict) else token
     known = (tokenizer.token_to_id(one) for one in (text, _PAD, _ROBERTA_PAD) if isinstance(one, str))
