@@ -47,8 +47,9 @@ class ContainerNetwork(Construct):
     def place(self, endpoint: HostedEndpoint) -> None:
         """Put all containers of an endpoint into this network.
 
-        For a variant that names a model, SageMaker uses the settings of the model; for inference components, the
-        settings of the endpoint's configuration (SageMaker API reference: CreateEndpointConfig, VpcConfig).
+        SageMaker takes the network settings from the model if the variant names one, and from the endpoint's
+        configuration if the endpoint has inference components (SageMaker API reference: CreateEndpointConfig,
+        VpcConfig).
         """
         if self._network.in_vpc:
             self._grant_interfaces(endpoint.execution_role.role)

@@ -112,7 +112,7 @@ class Wheels:
         return name, content
 
     def _content(self, name: str) -> tuple[bytes, str]:
-        """Return a wheel's content and the content's SHA-256; a missing wheel counts as empty."""
+        """Return a wheel's content and the content's SHA-256; for a missing wheel, the content is empty."""
         if name not in self._contents:
             try:
                 content = (FOLDER / name).read_bytes()

@@ -38,7 +38,7 @@ class Layout:
         return f"s3://{self.bucket}/{self.archive(generation, BUNDLE_NAME)}"
 
     def generation_at(self, uri: str) -> str | None:
-        """Return the id of the generation at an S3 URI; None if this bucket and prefix have no such generation URI."""
+        """Return the id of the generation at an S3 URI; None if the URI is not that of a generation of this store."""
         start = f"s3://{self.bucket}/{self.prefix}"
         generation = uri[len(start) : -1]
         return generation if is_generation_id(generation) and uri == self.uri(generation) else None
@@ -57,11 +57,11 @@ class Layout:
         return name if name and "/" not in name and key == self.archive(generation, name) else None
 
     def tombstones(self, generation: str = "") -> str:
-        """Return the prefix of the marks of a generation's removed models; without a generation, of all such marks."""
+        """Return the key prefix of the marks for models removed from a generation; without an argument, of all marks."""
         return f"{self.prefix}removed/{generation}/" if generation else f"{self.prefix}removed/"
 
     def tombstone(self, generation: str, name: str, digest: str) -> str:
-        """Return the key of the mark that a model with this content digest was removed from a generation."""
+        """Return the key of the mark that records the removal of a model with this content digest from a generation."""
         return f"{self.tombstones(generation)}{name}/{digest}"
 
     def removed_at(self, generation: str, key: str) -> tuple[str, str] | None:
@@ -84,7 +84,7 @@ class Layout:
         return f"{self.prefix}trial/{generation}"
 
     def left(self, time: str = "", generation: str = "") -> str:
-        """Return the key of the record of a generation replaced at `time`; without arguments, these records' prefix."""
+        """Return the key of the record of a generation replaced at `time`; without arguments, the common key prefix."""
         return f"{self.prefix}earlier/{time}/{generation}.json" if generation else f"{self.prefix}earlier/"
 
     def left_at(self, key: str) -> str:

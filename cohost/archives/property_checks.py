@@ -196,9 +196,9 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
-    """Yield the faults that make DJL Serving end an asynchronous model's process, or not restart a dead one.
+    """Yield faults by which DJL Serving leaves an asynchronous model's process behind, or does not restart a dead one.
 
-    The server's behaviour was recorded (`djl_lifecycle`, 27 and 28).
+    Recordings 27 and 28 of the scenario `djl_lifecycle` show this behaviour of the server.
     """
     if properties.get("option.async_mode", "").lower() != "true":
         return

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class ModelStore:
     """The store of all generations below one prefix of a bucket; the prefix ends with "/".
 
-    `checkpoint` is called before each request to S3 and raises to stop the work, so that a time limit is kept.
+    `checkpoint` is called before each request to S3; to keep a time limit, it raises an exception that stops the work.
     All methods raise ArtifactError if S3 refuses a request, and MissingBucketError if the bucket does not exist.
     """
 
@@ -56,7 +56,7 @@ class ModelStore:
         return tuple(sorted(filter(is_generation_id, found)))
 
     def models(self, generation: str) -> dict[str, str]:
-        """Return the content digest of each archive in a generation by model name, if lmi-cohost wrote the archive."""
+        """Return the content digest, by model name, of each archive in a generation that lmi-cohost wrote."""
         return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
 
     def read(self, generation: str) -> Generation:
@@ -130,7 +130,7 @@ class ModelStore:
         self._delete([self._layout.archive(generation, name) for name in models])
 
     def take_back(self, generation: str, models: Mapping[str, str]) -> None:
-        """Undo `put`: remove each of the models (digest by name) whose archive has exactly this digest."""
+        """Undo `put`: remove each given model (digest by name) whose stored archive has exactly the given digest."""
         keys = {self._layout.archive(generation, name): name for name in models}
         # HeadObject of a missing key is answered with 403 if the role may list only below a prefix; so list first.
         there = [key for key in self._bucket.keys(self._layout.archives(generation)) if key in keys]
@@ -153,7 +153,8 @@ class ModelStore:
     def delete_all(self) -> None:
         """Delete every generation.
 
-        The served generation and its record go last, so that a repeated call finds what is left.
+        The served generation and its record are deleted last, so that a repeated call still finds the other
+        generations.
         """
         served = self.history.served()
         known = {*self.generations(), *self.history.left()} - ({served.generation} if served else set())

@@ -69,7 +69,7 @@ class Revision:
 
 
 def revision_in(properties: Mapping[str, str]) -> Revision | None:
-    """Return the revision whose pushed weights `option.model_id` names with the placeholder of the bucket's name.
+    """Return the revision of the pushed weights in `option.model_id`, with a placeholder for the bucket's name.
 
     Return None if `option.model_id` names other weights.
     """
@@ -77,7 +77,7 @@ def revision_in(properties: Mapping[str, str]) -> Revision | None:
 
 
 def revision_at(uri: str, bucket: str) -> Revision | None:
-    """Return the revision whose pushed weights an archive's `option.model_id` names; None for any other location."""
+    """Return the revision of the pushed weights that an archive's `option.model_id` names; None for other locations."""
     below = uri.removeprefix(f"s3://{bucket}/")
     return None if below == uri else revision_of_key(below)
 

@@ -40,8 +40,9 @@ STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
 def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None, name: str | None = None) -> dict[str, str]:
     """Return a model's serving.properties in the order of the file; the same entry always gives the same lines.
 
-    `endpoint` adds its `engines_per_device`, where stated, to a model with `handler: shared`. `name` is the model's
-    name in the catalog, under which the project's handlers report its counters: SageMaker gives the server another one.
+    If `endpoint` states `engines_per_device`, a model with `handler: shared` gets this setting too. `name` is the
+    model's name in the catalog. The project's handlers report the model's counters under this name, because SageMaker
+    gives the server another name.
 
     `rolling_batch` is always disabled, because it is for text generation. `tensor_parallel_degree` is always written,
     because without it one worker takes every GPU of the instance.
@@ -206,7 +207,7 @@ def image_of(endpoint: Endpoint, region: str) -> ImageUri:
 
 
 def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    """Return the InferenceAmiVersion: the catalog's, or one whose GPU driver fits the image's CUDA.
+    """Return the InferenceAmiVersion that the catalog states, or else one whose GPU driver fits the image's CUDA.
 
     If the function returns None, SageMaker chooses the InferenceAmiVersion.
     """

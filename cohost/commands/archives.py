@@ -59,7 +59,7 @@ def bundle(
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the archives that a deploy would publish: one per model, or one of all models that scale to zero together.
+    """Write the archives that a deploy would publish: one per model, or one of all models with topology scale-to-zero.
 
     Example: cohost bundle mdeberta --out dist
     """

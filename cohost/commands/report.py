@@ -227,7 +227,7 @@ def _faults(log: Path) -> list[str]:
 def _locustfile() -> Path:
     """Return the path of the locustfile in the package load_tests.
 
-    The package is not imported, because it imports `cohost`, which must not import it in turn.
+    The package load_tests imports `cohost`, so `cohost` must not import load_tests.
     """
     check_packages(("locust", "geventhttpclient", "numpy", "load_tests"), "load")
     spec = importlib.util.find_spec("load_tests")

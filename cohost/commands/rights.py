@@ -112,7 +112,7 @@ def _check_account(account: str | None) -> None:
 
 
 def _commands(names: list[str] | None) -> list[str]:
-    """Return the named commands, or all.
+    """Return the named commands, or all commands if none is named.
 
     Raises:
         InvalidValueError: a name is not that of a command that calls AWS.

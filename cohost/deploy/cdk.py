@@ -190,7 +190,7 @@ def _is_of_containers(kind: str, physical_id: str) -> bool:
 
 
 def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
-    """Return the lines below the error: failed resources, or else the end of cdk's output; then models not loaded."""
+    """Return the lines to print below an error: failed resources, or else cdk's last output; then models not loaded."""
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     lines = progress.failures or output[-_SHOWN_LINES:]
     return "".join(f"\n{line}" for line in (*lines, *_container_failures(progress, watch)))

@@ -150,7 +150,7 @@ def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
 
 
 def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Check that the quota has room for the catalog's maximum of instances beside those of other endpoints.
+    """Check that the quota allows the catalog's maximum of instances in addition to those of other endpoints.
 
     An update without downtime runs the old and the new instances side by side, so twice the minimum must fit too.
     """
@@ -256,7 +256,7 @@ LOGS: Final = "log groups"
 
 
 def check_log_groups(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Check that no log group with a name of the stack's is left of an endpoint that is gone.
+    """Check that no log group of a deleted endpoint still has the name of a log group of the stack.
 
     The names of the stack's log groups are fixed, and CloudFormation does not create a log group that exists already.
     """

@@ -124,7 +124,7 @@ class Scaling(Settings):
 
 
 def with_topology_defaults(data: Any) -> Any:  # the unchecked content of the file
-    """Return a catalog's data with the keys of `scaling` filled in that have a default by topology.
+    """Fill in a catalog's missing keys of `scaling` whose default depends on the topology, and return its data.
 
     With topology scale-to-zero the bounds are 0 and 1 copies by default. With topology multi-model target tracking has
     a default metric and target.

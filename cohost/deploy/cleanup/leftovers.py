@@ -1,7 +1,8 @@
 """Resources of this project that still exist, and all SageMaker endpoints of an account and region with their price.
 
-CloudFormation's list of a stack's resources names those that the stack has, and after its deletion those that it left.
-The list omits resources that an update replaced and could not delete; the tags of SageMaker's resources find them.
+CloudFormation lists the resources that a stack has; for a deleted stack, it lists the resources that remain.
+CloudFormation's list omits resources that an update replaced but could not delete, so they are found by the tags of
+SageMaker's resources.
 """
 
 from __future__ import annotations
@@ -117,14 +118,14 @@ def _listed(account: _Account, stacks: Iterable[OurStack]) -> Iterator[Leftover]
 
 
 def _made_anew(account: _Account, resource: StackResource) -> bool:
-    """Return True if the stack's resource was deleted and another of that name exists, which now owns the log group."""
+    """Return True if the stack's resource was deleted, and a newer resource of its name now owns the log group."""
     return resource.gone and resource.name in {name.lower() for name in account.names(resource.type).values()}
 
 
 def _tagged(account: _Account, stacks: set[str]) -> Iterator[Leftover]:
-    """Yield the endpoints and models whose tags name one of the stacks, with components and log groups of endpoints.
+    """Yield endpoints and models whose tags name one of the stacks, and the endpoints' components and log groups.
 
-    Endpoint configurations have no such tag.
+    Endpoint configurations have no tag that names a stack.
     """
     for kind in (ENDPOINT, MODEL):
         for arn, name in account.names(kind).items():

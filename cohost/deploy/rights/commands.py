@@ -1,7 +1,7 @@
 """The actions that the commands of `cohost` call with the caller's own credentials.
 
-tests/unit/deploy/rights reads the calls of each command's modules and holds this table against them. In the ARNs the
-names in braces stand for the values of `policies.Caller.values`; a value that a catalog lacks drops the grant.
+The tests in tests/unit/deploy/rights compare this table with the calls in each command's modules. A name in braces in
+an ARN stands for a value of `policies.Caller.values`; if the catalog has no such value, the grant is left out.
 """
 
 from __future__ import annotations
