@@ -23,7 +23,7 @@ DEFAULT_CATALOG = "model_configs/encoders.yaml"
 
 
 def main() -> int:
-    """Write the cloud assembly; an error of the user is printed to stderr, one line each, and gives exit code 1."""
+    """Write the cloud assembly; an error that the user can correct is printed to stderr, and gives exit code 1."""
     # Importing the CDK starts Node.js, whose four background threads take half of a synth's CPU time; one is enough.
     os.environ["NODE_OPTIONS"] = f"--v8-pool-size=1 {os.environ.get('NODE_OPTIONS', '')}"
     import aws_cdk as cdk

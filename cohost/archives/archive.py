@@ -79,14 +79,14 @@ def server_name(folder: str) -> str:
     """Return the name under which DJL Serving serves a folder of its model store: `xlmr_large` for `xlmr-large`.
 
     Each character other than an ASCII letter, a digit or `_` becomes `_`; letter case does not change. A model that is
-    loaded by `POST /models?model_name=` keeps the name in that request (DJL Serving 0.36.0:
+    loaded by `POST /models?model_name=` is served under the name in that request (DJL Serving 0.36.0:
     ModelInfo.inferModelNameFromUrl, recording 29).
     """
     return _NO_WORD_CHARACTER.sub("_", folder)
 
 
 def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
-    """Return the members of one archive for all models, by `<folder>/<file>`.
+    """Return the members of one archive for all models, by their names `<folder>/<file>`.
 
     The server loads each folder of its model store as a model if the store holds only folders (DJL Serving 0.36.0,
     recordings 12 and 17). A folder has the name that the server gives the model (`server_name`), not the catalog's

@@ -35,7 +35,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """An earlier generation: its id, the time when it was replaced (UTC, ISO 8601), and the properties it came from."""
+    """An earlier generation: its id, the time of its replacement (UTC, ISO 8601), and its resource's properties."""
 
     generation: str
     left: str

@@ -2,7 +2,7 @@
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, only for
 models that need them, `Requirements`, {name: lines}; `Handlers`, {name: "handler@version"}; `Wheels`, {name:
-"file.whl@sha256 …"}, `PackedWeights`, {name: "model id@revision"}, and `WeightsBucket`, the bucket of weights that were
+"file.whl@sha256 …"}; `PackedWeights`, {name: "model id@revision"}; and `WeightsBucket`, the bucket of weights that were
 pushed to S3. `Layout` is "archives" (one per model; the default) or "bundle" (one of all models). `KeepGenerations` is
 the number of earlier generations (published sets of archives) that stay after an update, 0 if left out. `Generation`,
 if given, is the id of a stored generation, which is then served unchanged; the other properties then only state from

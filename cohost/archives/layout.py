@@ -1,13 +1,13 @@
-"""The keys of all objects of a model store in its bucket. The module `layout` never calls S3.
+"""The S3 keys of all objects of a model store. The module `layout` never calls S3.
 
-<prefix><generation>/<name>.tar.gz                   archives, and nothing else: ModelDataUrl points to this folder
-<prefix><generation>/models.tar.gz                   a bundle, the one archive of all models: ModelDataUrl is its URI
-<prefix>removed/<generation>/<name>/<digest>         zero bytes: content with this digest was served under this name
-<prefix>unfinished/<generation>                      zero bytes: this generation is not completely published yet
-<prefix>served.json                                  the served generation, and the number of earlier ones to keep
-<prefix>trial/<generation>                           zero bytes: the update that published this may still fail
-<prefix>earlier/<time>/<generation>.json             the properties that an earlier generation was published from
-<prefix>rollback/<name>                              a template on its way to CloudFormation, kept for minutes
+`<prefix><generation>/<name>.tar.gz` is a model's archive. ModelDataUrl points to this folder, which has only archives.
+`<prefix><generation>/models.tar.gz` is a bundle, the one archive of all models. ModelDataUrl is the bundle's URI.
+`<prefix>removed/<generation>/<name>/<digest>` is empty: content with this digest was served under this name.
+`<prefix>unfinished/<generation>` is empty: this generation is not completely published yet.
+`<prefix>served.json` has the id of the served generation, and the number of earlier generations to keep.
+`<prefix>trial/<generation>` is empty: the update that published this generation may still fail.
+`<prefix>earlier/<time>/<generation>.json` has the properties that an earlier generation was published from.
+`<prefix>rollback/<name>` is a template on its way to CloudFormation, kept for minutes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Layout:
         return name if name and "/" not in name and key == self.archive(generation, name) else None
 
     def tombstones(self, generation: str = "") -> str:
-        """Return the key prefix of the marks for models removed from a generation; without an argument, of all marks."""
+        """Return the key prefix of the marks for models removed from a generation; without one, of all marks."""
         return f"{self.prefix}removed/{generation}/" if generation else f"{self.prefix}removed/"
 
     def tombstone(self, generation: str, name: str, digest: str) -> str:

@@ -56,7 +56,7 @@ class ModelStore:
         return tuple(sorted(filter(is_generation_id, found)))
 
     def models(self, generation: str) -> dict[str, str]:
-        """Return the content digest, by model name, of each archive in a generation that lmi-cohost wrote."""
+        """Return the content digest of each archive that lmi-cohost wrote into a generation, by model name."""
         return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
 
     def read(self, generation: str) -> Generation:

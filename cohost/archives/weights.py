@@ -1,8 +1,8 @@
 """The S3 keys of pushed weights, and the references to them in an archive's properties.
 
-weights/<model id>/<revision>/<file>        the model's files, which the container fetches
-manifests/<model id>/<revision>.json        written after all files, so an incomplete upload has no manifest
-packed/<model id>/<revision>.part           the same files as the beginning of an archive (packed.py)
+`weights/<model id>/<revision>/<file>` is one of the model's files, which the container fetches.
+`manifests/<model id>/<revision>.json` is written after all files, so an incomplete upload has no manifest.
+`packed/<model id>/<revision>.part` contains the same files as the beginning of an archive (packed.py).
 
 The bucket's name contains the account id, which is not known when a template is written. Properties therefore contain
 `s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the bucket's name.

@@ -200,7 +200,7 @@ def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
 
 
 def _deployment_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield the faults of `deployment`: sizes and waits that do not fit, and rollback alarms that are off."""
+    """Yield the faults of `deployment`: unsuitable sizes and waits, and rollback alarms that are switched off."""
     guardrails = catalog.deployment
     if guardrails is None:
         return
@@ -255,7 +255,7 @@ def _size_faults(guardrails: Guardrails, instances: int) -> Iterator[CatalogErro
 
 
 def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
-    """Yield a fault for each wait that the strategy does not read, and for a time limit shorter than the waits."""
+    """Yield a fault for each wait that the deployment strategy ignores, and for a time limit shorter than the waits."""
     waits = ["wait_interval_in_seconds"] if guardrails.strategy in SIZES else []
     waits += ["termination_wait_in_seconds"] if guardrails.strategy != "rolling" else []
     for key in ("wait_interval_in_seconds", "termination_wait_in_seconds"):
@@ -306,8 +306,9 @@ def _expiry_faults(catalog: Catalog) -> Iterator[CatalogError]:
 def _worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[CatalogError]:
     """Yield a fault for each setting of workers that a model with a handler of this project cannot have.
 
-    When DJL Serving 0.36.0 stops an asynchronous worker above the minimum, it starts the worker's process again: the
-    process keeps its memory and receives no calls, or the model fails (recorded: `djl_lifecycle`, 28).
+    When DJL Serving 0.36.0 stops an idle asynchronous worker, because there are more workers than the minimum, the
+    server starts the worker's process again. The new process keeps memory but receives no calls, or the model fails
+    (recording 28 in `tests/data/djl_lifecycle`).
     """
     for name, entry in models.items():
         if entry.handler not in ENGINE_HANDLERS:

@@ -1,8 +1,8 @@
 """The catalog's `packages`, which a model needs and the image lacks: pinned requirements, or wheels in the archive.
 
 DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only logs a warning if
-pip fails (`PyEnv.installDependency` of its Python engine). pip resolves a relative `--find-links` from the folder of
-the requirements file if the path exists there (pip's `req_file.py`), so wheels beside that file are found wherever the
+pip fails (`PyEnv.installDependency` of its Python engine). A relative `--find-links` counts from the folder of the
+requirements file if the path exists there (pip's `req_file.py`), so pip finds wheels beside that file wherever the
 server unpacks the archive.
 """
 

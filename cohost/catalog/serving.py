@@ -87,7 +87,7 @@ def pushed_revision(entry: ModelEntry) -> Revision | None:
 
 
 def packed_revision(entry: ModelEntry) -> Revision | None:
-    """Return the revision whose weights are packed into a model's archive; None if its weights stay outside."""
+    """Return the revision whose weights are packed into a model's archive; None if it has no weights inside."""
     return pushed_revision(entry) if entry.weights == "archive" else None
 
 

@@ -1,7 +1,7 @@
 """A YAML reader that records the line of every value and reports duplicate keys.
 
-PyYAML's own loader keeps the last of two equal keys and drops line numbers. A catalog needs both reports: a model that
-is defined twice is a mistake, and a line number locates a fault fastest.
+PyYAML's own loader keeps the last of two equal keys and drops line numbers. A catalog needs reports of duplicate keys
+and line numbers: a model that is defined twice is a mistake, and a line number locates a fault fastest.
 """
 
 from __future__ import annotations

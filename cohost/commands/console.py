@@ -44,7 +44,7 @@ def print_json(content: object) -> None:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write the page of --html to a file and print its path to stderr.
+    """Write the HTML page that --html requests to a file, and print the file's path to stderr.
 
     Raises:
         ReportError: the file cannot be written.

@@ -86,7 +86,7 @@ class Progress:
     _seen: set[str] = field(default_factory=set)
 
     def take(self, events: Sequence[Any]) -> None:
-        """Add CloudFormation's events, oldest first; ignore events that were added before or precede the deploy."""
+        """Add CloudFormation's events, oldest first; ignore those that precede the deploy or were added before."""
         for event in events:
             if event["EventId"] in self._seen or event["Timestamp"] < self.started:
                 continue
@@ -199,7 +199,7 @@ def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
 def _container_failures(progress: Progress, watch: LogWatch | None) -> list[str]:
     """Return one line per model that was not loaded.
 
-    If the logs name no such model but a container failed its health check, return the last lines of the log.
+    If the logs name no failed model, but a container failed its health check, return the last lines of its log.
     """
     if watch is None:
         return []

@@ -47,10 +47,10 @@ class Lifetime:
     """The expiry of a deployed endpoint.
 
     `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the time of the expiry in UTC, in the past once the endpoint
-    has expired; None means never. `group` is the group of the schedules; `schedules` has the name of each schedule and
-    the seconds by which it follows `at`. `config` is the endpoint configuration, and `bounds` are the deployed bounds
-    of auto scaling. `state` is SageMaker's status of the endpoint, "Gone" if the endpoint was deleted, or "AtZero" if
-    its copies were removed and scaling is suspended.
+    has expired; None means never. `group` is the group of the schedules; `schedules` has each schedule's name and its
+    delay after `at` in seconds. `config` is the endpoint configuration, and `bounds` are the deployed bounds of auto
+    scaling. `state` is SageMaker's status of the endpoint, "Gone" if the endpoint was deleted, or "AtZero" if its
+    copies were removed and scaling is suspended.
     """
 
     deployment: Deployment

@@ -66,7 +66,7 @@ def failed(check: str, why: str) -> Finding:
 
 
 def unknown(check: str, why: str) -> Finding:
-    """Return the finding of a check that could not be made, which does not stop a deploy."""
+    """Return the finding of a check that could not be made; this finding does not stop a deploy."""
     return Finding(check=check, outcome="unknown", why=why)
 
 
@@ -189,7 +189,7 @@ _NOT_THERE: Final = "ValidationException"
 def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
     """Check that an existing endpoint of the catalog's name can be updated to the catalog's topology and instance type.
 
-    SageMaker does not update an endpoint with models in its variant to one with inference components, or back.
+    SageMaker does not update an endpoint whose variant names a model to one with inference components, or the reverse.
     SageMaker also does not change the instance type of a variant that is registered with Application Auto Scaling (AWS:
     update endpoints that use auto scaling).
     """

@@ -1,7 +1,7 @@
 """The scaling of an endpoint's instances or copies by AWS Application Auto Scaling.
 
-The scaling consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies of
-one step, each with the alarm that triggers it.
+The scaling consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies.
+Each step scaling policy has one step, and an alarm that triggers it.
 """
 
 from __future__ import annotations

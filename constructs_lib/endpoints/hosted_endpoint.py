@@ -63,7 +63,7 @@ class Hosting:
     environment: Mapping[str, str]
 
     def component_startup(self) -> sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty:
-        """Return the two time-outs as the startup parameters of an inference component."""
+        """Return the time-outs of download and health check as the startup parameters of an inference component."""
         return sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
             model_data_download_timeout_in_seconds=self.model_data_download_timeout_in_seconds,
             container_startup_health_check_timeout_in_seconds=self.container_startup_health_check_timeout_in_seconds,
@@ -99,11 +99,11 @@ def make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) 
 class HostedEndpoint(EndpointMetrics, Construct):
     """The base class of SageMaker endpoints; the class of a topology adds its model and its variant.
 
-    The endpoint has the given name. Model and EndpointConfig have generated names: a change replaces them, and a fixed
-    name would still be taken by the old resource. Every resource has the same logical id in every topology, so another
-    topology under the same endpoint name is an update of the endpoint. SageMaker rejects such an update, the stack
-    rolls back, and the endpoint continues to serve unchanged. If logical ids differed by topology, the endpoint would
-    be deleted and created again, without a warning.
+    The endpoint has the name that `hosting` states. Model and EndpointConfig have generated names: a change replaces
+    them, and a fixed name would still be taken by the old resource. Every resource has the same logical id in every
+    topology, so another topology under the same endpoint name is an update of the endpoint. SageMaker rejects such an
+    update, the stack rolls back, and the endpoint continues to serve unchanged. If logical ids differed by topology,
+    the endpoint would be deleted and created again, without a warning.
 
     Args:
         hosting: the endpoint's name, archives, image, instance type and time-outs.

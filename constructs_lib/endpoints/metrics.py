@@ -72,8 +72,7 @@ class EndpointMetrics:
     def metric_overhead_latency(
         self, *, statistic: str = "p99", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of SageMaker's own time per call, in microseconds; a first call includes the model's load.
-        """
+        """Return the metric of SageMaker's own time per call, in microseconds; first calls include the model's load."""
         return self.metric("OverheadLatency", statistic=statistic, period=period)
 
     def metric_gpu_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:

@@ -51,8 +51,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     While the component has no copy, a call is refused at once, and makes the component start a copy. A component cannot
     be created without a copy, so a deployment always starts an instance. An update of the component also starts one.
 
-    When the stack is deleted, scaling is deleted before the scaled resource: policies, target, component, endpoint,
-    configuration, model. In any other order SageMaker rejects a deletion, or a resource is left behind.
+    When the stack is deleted, its parts are deleted in this order: scaling policies, scalable target, component,
+    endpoint, configuration, model. In any other order SageMaker rejects a deletion, or a resource is left behind.
 
     Args:
         hosting: the endpoint's name, bundle, image, instance type and time-outs; the time-out of the start-up is for

@@ -111,8 +111,8 @@ class EndpointExpiry(Construct):
 
     With topology multi-model only the endpoint is deleted; its model, configuration, archives and bucket stay, so that
     `cohost expire` can create the endpoint again under its name. With topology scale-to-zero all copies are removed,
-    and their instances with them: the bounds are set to zero and scaling is suspended, so that neither a call nor a
-    scheduled action starts a copy; a minute later the number of copies is set to zero.
+    and their instances with them. First the bounds are set to zero and scaling is suspended, so that neither a call nor
+    a scheduled action starts a copy. A minute later the number of copies is set to zero.
 
     The schedules are in a schedule group of their own. `cohost expire` moves the schedules; CloudFormation leaves a
     moved schedule unchanged until its properties in the template change.
@@ -267,8 +267,7 @@ class EndpointExpiry(Construct):
         alarm.add_alarm_action(actions.SnsAction(topic))
 
     def _make_role(self) -> iam.Role:
-        """Create a role for the schedules of this group only (AWS: EventBridge Scheduler, confused deputy prevention).
-        """
+        """Create a role for this group's schedules (AWS: EventBridge Scheduler, confused deputy prevention)."""
         conditions = {
             "StringEquals": {
                 "aws:SourceAccount": cdk.Stack.of(self).account,

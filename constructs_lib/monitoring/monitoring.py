@@ -67,7 +67,7 @@ class Monitoring(Construct):
         return [self.alarms[key].alarm_name for key in ROLLBACK_ALARMS if key in self.alarms]
 
     def _let_alarms_publish(self) -> None:
-        """Allow CloudWatch to publish to the topic, because its policy for TLS replaces the default policy of SNS."""
+        """Allow CloudWatch to publish to the topic, because the topic's TLS policy replaces SNS's default policy."""
         stack = cdk.Stack.of(self)
         self.topic.add_to_resource_policy(
             iam.PolicyStatement(

@@ -117,8 +117,8 @@ class Scaling(Settings):
     def tracking_scales_in(self) -> bool:
         """Return True if target tracking scales in, and not only `idle_minutes`.
 
-        With `idle_minutes` and at most one copy, target tracking does not scale in, because it would remove the copy
-        before a longer idle time has passed.
+        If `idle_minutes` is set and there is at most one copy, target tracking does not scale in: it could remove the
+        copy before `idle_minutes` have passed.
         """
         return self.idle_minutes is None or self.highest > 1
 

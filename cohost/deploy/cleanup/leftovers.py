@@ -49,7 +49,7 @@ _LOGGING: Final = {ENDPOINT: "Endpoints", COMPONENT: "InferenceComponents"}
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
-    """One resource that exists. `kept` is True if deleting the resource's stack leaves the resource on purpose."""
+    """One resource that still exists. `kept` is True if its stack's deletion leaves the resource on purpose."""
 
     type: str
     name: str
@@ -76,7 +76,7 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 
 
 def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
-    """Return the name of the stack that created a SageMaker resource, from the tags; None if they name no stack."""
+    """Return the name of the stack that created a SageMaker resource, read from its tags; None if no tag names it."""
     pages = sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
     tags = {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
     return tags.get(STACK_TAG) or tags.get(_CLOUDFORMATION_TAG)

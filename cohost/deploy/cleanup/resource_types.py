@@ -131,7 +131,7 @@ def wait_until_steady(session: boto3.Session, kind: Kind, name: str, polling: Po
 
 
 def names_by_arn(session: boto3.Session, resource_type: str, **filters: str) -> dict[str, str]:
-    """Return the names of SageMaker's resources of one type, by ARN. The ARN has the name in lower case."""
+    """Return the names of SageMaker's resources of one type, by ARN, because an ARN has the name only in lower case."""
     operation, noun = LISTED[resource_type]
     client: Any = session.client("sagemaker")
     return {

@@ -1,7 +1,7 @@
 """The actions that CloudFormation needs for each resource type of this project's templates.
 
-Source of the actions: the permissions of the handlers in CloudFormation's resource schemas (create, read, update,
-delete, and those of tags), and for a custom resource AWS's error text of a role without lambda:InvokeFunction
+The actions are the permissions of the handlers in CloudFormation's resource schemas (create, read, update, delete, and
+those of tags). The action for a custom resource is from AWS's error text for a role without lambda:InvokeFunction
 (aws-solutions/centralized-logging-with-opensearch#216). An action that the handler calls only for a certain property is
 granted only to a template with this property. The tests in tests/unit/deploy/rights compare the table with the schemas.
 
