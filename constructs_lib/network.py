@@ -112,6 +112,6 @@ class ContainerNetwork(Construct):
 
 
 def _is_for_components(config: sagemaker.CfnEndpointConfig) -> bool:
-    """Return True if the variants name no model, because the endpoint's inference components do."""
+    """Return True if the variants name no model, because inference components name the models."""
     variants = config.production_variants
     return isinstance(variants, list) and not any(getattr(variant, "model_name", None) for variant in variants)

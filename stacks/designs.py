@@ -35,7 +35,7 @@ def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
 
 
 def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, prices: PriceList, *, multi_model: bool) -> None:
-    """Report objections to the design's image, instance type and region, and an unknown price, on the stack."""
+    """Report objections to the design's image, instance type and region, and an unknown price, as stack findings."""
     endpoint = own.endpoint
     found = misfits(endpoint, parse_image(endpoint.image), uri, stack.region)
     price = prices.find(stack.region, endpoint.instance_type)

@@ -133,7 +133,7 @@ def _gpu_faults(own: Catalog, design: InferenceComponents) -> Iterator[str]:
 
 
 def _partition_faults(design: InferenceComponents) -> Iterator[str]:
-    """Yield the errors of GPU partitions that SageMaker, or CloudFormation before it, would refuse."""
+    """Yield the errors of GPU partitions that CloudFormation or SageMaker would refuse."""
     if not schema_has_partitions():
         yield (
             "partitions: CloudFormation's AWS::SageMaker::EndpointConfig and AWS::SageMaker::InferenceComponent have "

@@ -94,6 +94,6 @@ class Fault:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return names from an archive, escaped and joined by commas; of more than five, the rest is only counted."""
+    """Return escaped names from an archive, joined by commas; after the first five, only the number of the others."""
     text = ", ".join(ascii(name) for name in names[:_SHOWN])
     return text if len(names) <= _SHOWN else f"{text} and {len(names) - _SHOWN} more"

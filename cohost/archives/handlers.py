@@ -72,7 +72,7 @@ _WHEEL = re.compile(r"([A-Za-z0-9_.!-]+\.whl)@([0-9a-f]{64})")
 
 
 def wheel_reference(name: str, content: bytes) -> str:
-    """Return a wheel's reference in a resource's properties: `file.whl@sha256` of its content."""
+    """Return a wheel's reference in a resource's properties: its file name, "@", and the SHA-256 of its content."""
     return f"{name}@{hashlib.sha256(content).hexdigest()}"
 
 

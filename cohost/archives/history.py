@@ -93,7 +93,7 @@ class History:
         self._bucket.put_mark(self._layout.trial(generation))
 
     def confirm(self, generation: str) -> None:
-        """Delete the record of this generation's trial: the update that published it has succeeded."""
+        """Delete the record that this generation is on trial, because the update that published it has succeeded."""
         self._bucket.delete([self._layout.trial(generation)])
 
     def left(self) -> tuple[str, ...]:

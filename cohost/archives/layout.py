@@ -30,11 +30,11 @@ class Layout:
     prefix: str
 
     def uri(self, generation: str) -> str:
-        """Return a generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
+        """Return a generation's S3 URI: the resource's physical id, and the ModelDataUrl of a multi-model endpoint."""
         return f"s3://{self.bucket}/{self.archives(generation)}"
 
     def bundle_uri(self, generation: str) -> str:
-        """Return the S3 URI of a generation's bundle, the ModelDataUrl of a container that serves all models."""
+        """Return the S3 URI of a generation's bundle: the ModelDataUrl of a container that serves all its models."""
         return f"s3://{self.bucket}/{self.archive(generation, BUNDLE_NAME)}"
 
     def generation_at(self, uri: str) -> str | None:
@@ -65,7 +65,7 @@ class Layout:
         return f"{self.tombstones(generation)}{name}/{digest}"
 
     def removed_at(self, generation: str, key: str) -> tuple[str, str] | None:
-        """Return the (name, digest) in the key of a removed model's mark; None for any other key."""
+        """Return the model's name and digest in the key of a removed model's mark; None for any other key."""
         match key.removeprefix(self.tombstones(generation)).split("/"):
             case [name, digest] if name and digest:
                 return name, digest

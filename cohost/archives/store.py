@@ -40,7 +40,7 @@ class ModelStore:
         return self._layout.uri(generation)
 
     def bundle_uri(self, generation: str) -> str:
-        """Return the S3 URI of a generation's bundle, the ModelDataUrl of a container that serves all models."""
+        """Return the S3 URI of a generation's bundle: the ModelDataUrl of a container that serves all its models."""
         return self._layout.bundle_uri(generation)
 
     def generation_at(self, uri: str) -> str | None:
@@ -48,7 +48,7 @@ class ModelStore:
         return self._layout.generation_at(uri)
 
     def generations(self) -> tuple[str, ...]:
-        """Return the sorted ids of all generations that have archives or marks of removed models."""
+        """Return the sorted ids of all generations that have archives, or marks for removed models."""
         found = {
             *self._bucket.folders(self._layout.prefix),
             *self._bucket.folders(self._layout.tombstones()),
@@ -110,7 +110,7 @@ class ModelStore:
         return digest
 
     def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
-        """Write the archive of one model into a generation, unless the archive is there already.
+        """Write the archive of one model into a generation, unless the generation already has this archive.
 
         Raises:
             OccupiedError: the archive's key has an object of other content.
@@ -123,7 +123,7 @@ class ModelStore:
         _log.info("wrote %s%s.tar.gz", self.uri(generation), name)
 
     def remove(self, generation: str, models: Mapping[str, str]) -> None:
-        """Remove models (digest by name) from a generation, and leave a mark with each removed digest."""
+        """Remove models (digest by name) from a generation, and write a mark that records each removed digest."""
         # The marks are written first: if the run stops before the deletion, no later deploy may reuse the names.
         for name, digest in models.items():
             self._bucket.put_mark(self._layout.tombstone(generation, name, digest))

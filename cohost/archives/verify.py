@@ -142,7 +142,7 @@ def _check_members(members: Sequence[Member]) -> Iterator[Fault]:
 
 
 def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
-    """Return the folder of an archive that holds its serving.properties, and the faults of that location.
+    """Return the folder of an archive that has the serving.properties, and the faults of this folder's position.
 
     The folder ends with "/"; it is "" for the archive's root, the only correct location.
     """

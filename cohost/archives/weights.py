@@ -34,7 +34,7 @@ _BELOW_WEIGHTS = re.compile(rf"{WEIGHTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision
 
 @dataclass(frozen=True, order=True)
 class Revision:
-    """One revision of one model, from which the keys of its weights follow; `revision` is a commit's 40 hex digits."""
+    """One revision of one model, which determines the keys of its weights; `revision` is a commit's 40 hex digits."""
 
     model_id: str
     revision: str
@@ -56,7 +56,7 @@ class Revision:
 
     @property
     def location(self) -> str:
-        """Return the value of `option.model_id` with the placeholder for the bucket's name."""
+        """Return the value of `option.model_id`, in which a placeholder stands for the bucket's name."""
         return f"s3://{PLACEHOLDER}/{self.prefix}"
 
     def uri(self, bucket: str) -> str:
@@ -83,7 +83,7 @@ def revision_at(uri: str, bucket: str) -> Revision | None:
 
 
 def revision_of_key(key: str) -> Revision | None:
-    """Return the revision that an object belongs to, as file, manifest or packed part; None for any other key."""
+    """Return the revision to which the object at a key belongs (file, manifest or packed part); None for other keys."""
     return _parsed(_BELOW_WEIGHTS, key) or _parsed(_MANIFEST, key) or _parsed(_PART, key)
 
 

@@ -273,7 +273,7 @@ def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
 
 
 def _weights_key_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield a fault for `storage.weights_kms_key` if no weights lie in a bucket of the user's own.
+    """Yield a fault for `storage.weights_kms_key` if no model's weights lie in a bucket that the user owns.
 
     The bucket of lmi-cohost's own weights stack is encrypted with `storage.kms_key`.
     """

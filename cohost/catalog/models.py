@@ -169,7 +169,7 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """The workers of a model on GPUs, and its GPU memory in MiB if not the same as the host memory."""
+    """The workers of a model on GPUs, and its GPU memory in MiB if that differs from its host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
@@ -370,7 +370,7 @@ class Catalog(WeightsSettings):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return one line for each key of a model's `properties` that is unknown to this version and not checked."""
+        """Return one line for each key of a model's `properties` that this version neither knows nor checks."""
         return tuple(
             warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
         )

@@ -170,7 +170,7 @@ def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
 
 
 def _handler_settings(entry: ModelEntry, name: str | None) -> dict[str, str | float | bool | None]:
-    """Return the properties for the project's handlers: asynchronous entry point, restarts, the handler's options."""
+    """Return the properties that the project's handlers need: asynchronous entry point, restarts, handler options."""
     if entry.handler not in ENGINE_HANDLERS:
         return {}
     given = {} if entry.engine_settings is None else entry.engine_settings.model_dump()

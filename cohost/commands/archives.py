@@ -124,7 +124,7 @@ def push(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Add one model to the archives that the endpoint serves, by one upload without a deploy.
+    """Add one model to the archives that the endpoint serves: upload its archive, without a deploy.
 
     Example: cohost push mdeberta
     """

@@ -209,7 +209,7 @@ def inspect(
     write: Annotated[bool, typer.Option("--write", help="Save the result in the catalog's profiles file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a model's dimensions and weight sizes from config.json and the headers of its safetensors, without weights.
+    """Read a model's dimensions and weight sizes from config.json and its safetensors headers, without its weights.
 
     Without --folder, config.json and the headers are read from the Hub.
 
@@ -290,7 +290,7 @@ def _engines_row(engines: SharedEngines) -> tuple[object, ...]:
 
 
 def _needs(loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, RequiredMemory]) -> str:
-    """Format a model's `required_memory_mb`: the catalog's value, and in parentheses the value derived by the plan."""
+    """Format a model's `required_memory_mb`: the catalog's value, and in parentheses the plan's value."""
     stated, planned = _memory_keys(loaded, model, needed)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"

@@ -74,7 +74,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="The folder to write to.")] = DEFAULT_COMPARISON,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the table that compares designs, from results of `cohost bench`, without a deploy or a call.
+    """Write the table that compares designs, from earlier results of `cohost bench`, without a deploy or a call.
 
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """

@@ -78,7 +78,7 @@ def rights(
 
 
 def _write(folder: Path, found: dict[str, list[Document]]) -> None:
-    """Write each policy to a file of its own, and create a missing folder.
+    """Write each policy to a separate file, and create the folder if it is missing.
 
     Raises:
         InvalidValueError: the folder cannot be written to.

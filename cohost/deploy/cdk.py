@@ -166,13 +166,13 @@ def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) 
 
 
 def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress) -> None:
-    """Read the containers' logs if an event has named an endpoint or an inference component, which run containers."""
+    """Read the containers' logs once an event has named an endpoint or an inference component, whose containers log."""
     if watch is not None and any(kind in _WITH_CONTAINERS for kind, _ in progress.resources.values()):
         watch.look(groups)
 
 
 def _log_groups(cloudformation: CloudFormationClient, stack: str) -> set[str]:
-    """Return the log groups of containers that are resources of the stack.
+    """Return those log groups of containers that are resources of the stack.
 
     An update that leaves a log group unchanged has no event that names it, so `Progress.log_groups` lacks it.
     """

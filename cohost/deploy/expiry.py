@@ -69,7 +69,7 @@ class Lifetime:
 
     @property
     def lost_scaling(self) -> bool:
-        """Return True if the endpoint lost its auto scaling: deleting an endpoint deregisters its scalable target."""
+        """Return True if the endpoint lost its scaling, because the deletion of an endpoint deregisters its target."""
         return self.state == GONE and self.bounds is not None
 
 

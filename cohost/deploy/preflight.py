@@ -139,7 +139,7 @@ def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
 
 
 def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
-    """Check that SageMaker hosting offers the instance type in the region; `quotas` returns `quotas_of`'s result."""
+    """Check that SageMaker hosting offers the instance type in the region; `quotas` is called for the quotas."""
     wanted = catalog.endpoint.instance_type
     offered = quotas()
     if wanted in offered:
@@ -286,7 +286,7 @@ _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
 
 
 def own_buckets(catalog: Catalog) -> list[str]:
-    """Return the names of the user's own buckets that models' weights are read from."""
+    """Return the names of the user's own buckets from which models' weights are read."""
     named = {catalog.storage.weights_bucket} if any(entry.pushed for entry in catalog.models.values()) else set()
     addresses = [entry.model_id for entry in catalog.models.values() if entry.model_id.startswith(_S3)]
     return sorted({*(one for one in named if one), *(one.removeprefix(_S3).partition("/")[0] for one in addresses)})

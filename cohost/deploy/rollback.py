@@ -257,7 +257,7 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
-    """Check that the present stack has the topology of the generation and may read the generation's weights."""
+    """Check that the present stack has the generation's topology, and may read the generation's weights."""
     then = target.properties
     if present.get("Layout") != then.get("Layout"):
         raise _missing(target, deployment, "another topology's archives")

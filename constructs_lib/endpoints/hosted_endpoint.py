@@ -97,7 +97,7 @@ def make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) 
 
 
 class HostedEndpoint(EndpointMetrics, Construct):
-    """The base class of SageMaker endpoints; the class of a topology adds its model and its variant.
+    """The base class of SageMaker endpoints; a subclass per topology adds the model and the variant.
 
     The endpoint has the name that `hosting` states. Model and EndpointConfig have generated names: a change replaces
     them, and a fixed name would still be taken by the old resource. Every resource has the same logical id in every

@@ -33,7 +33,7 @@ class OnnxModel(_Settings):
 
 
 class CpuOnnx(_Settings):
-    """Design 02: the models as ONNX on a CPU instance, as a multi-model endpoint.
+    """Design 02: a multi-model endpoint that serves the models as ONNX on a CPU instance.
 
     `serving: translator` is DJL's OnnxRuntime engine with its Java translators, `serving: handler` a Python handler
     that runs onnxruntime. If `serving` is left out, each model gets the translator if DJL's translators support the

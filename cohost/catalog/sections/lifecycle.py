@@ -74,13 +74,13 @@ class Guardrails(Settings):
 
     @property
     def size(self) -> int | str | None:
-        """Return the size of the strategy's parts or batches; None with strategy all-at-once."""
+        """Return the size of each part or batch in which the strategy updates the endpoint; None with all-at-once."""
         found: int | str | None = getattr(self, SIZES[self.strategy]) if self.strategy in SIZES else None
         return found
 
 
 def size_of(size: int | str) -> tuple[str, int]:
-    """Return a number of instances or a percentage as Type and Value of SageMaker's CapacitySize."""
+    """Convert a number of instances, or a percentage, to Type and Value of SageMaker's CapacitySize."""
     if isinstance(size, int):
         return "INSTANCE_COUNT", size
     return "CAPACITY_PERCENT", int(size.removesuffix("%"))

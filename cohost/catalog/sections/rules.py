@@ -1,4 +1,4 @@
-"""Checks that all sections of a catalog share: unknown keys, and values in a form that AWS and DJL Serving reject.
+"""Checks that all sections of a catalog share: unknown keys, and values whose form AWS or DJL Serving would reject.
 
 Each check of a value in the catalog rejects a wrong value with `refuse`, and returns an accepted value unchanged or
 returns nothing.
@@ -169,7 +169,7 @@ def check_environment_size(environment: dict[str, str]) -> dict[str, str]:
 
 
 def check_tag(key: str, value: str) -> None:
-    """Check that every AWS service with tagged resources in the stack accepts a tag (AWS tagging reference)."""
+    """Check that a tag is accepted by every AWS service with tagged resources in the stack (AWS tagging reference)."""
     if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
         allowed = f"keys of 1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:"
         refuse("name-not-allowed", f"got the key {key!r}", allowed=allowed, fix="rename it")

@@ -115,7 +115,7 @@ class Scaling(Settings):
 
     @property
     def tracking_scales_in(self) -> bool:
-        """Return True if target tracking scales in, and not only `idle_minutes`.
+        """Return True if target tracking removes instances or copies, and not only the setting `idle_minutes`.
 
         If `idle_minutes` is set and there is at most one copy, target tracking does not scale in: it could remove the
         copy before `idle_minutes` have passed.

@@ -92,7 +92,7 @@ class _Account:
         self._groups = cache(self._list_groups)
 
     def logs_of(self, resource_type: str, name: str, stack: str) -> Iterator[Leftover]:
-        """Yield the log group of an endpoint or a component, which SageMaker creates if no stack did and never deletes.
+        """Yield the log group of an endpoint or component; SageMaker creates a missing one, and never deletes it.
 
         Upper and lower case are ignored: the name of a deleted resource is known in lower case only.
         """
@@ -203,7 +203,7 @@ def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _instance_types(sagemaker: Any, config: str) -> dict[str, str | None]:
-    """Return the instance type of each variant, None for a variant without one; {} if the configuration was deleted."""
+    """Return the instance type of each variant (None if it has no type); {} if the configuration was deleted."""
     try:
         variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]
     except ClientError as error:

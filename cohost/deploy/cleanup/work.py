@@ -31,7 +31,7 @@ class Inventory:
         return [one for one in self.resources if everything or not one.kept]
 
     def kept(self) -> list[Leftover]:
-        """Return the resources that the deletion of their stack left on purpose."""
+        """Return the resources that remain on purpose after the deletion of their stack."""
         return [one for one in self.resources if one.kept]
 
 

@@ -47,7 +47,7 @@ class Place:
     qualifier: str = _DEFAULT_QUALIFIER
 
     def values(self) -> Values:
-        """Return the values of the placeholders that every ARN may have."""
+        """Return the values of those placeholders that any ARN may contain."""
         return {
             "partition": (self.partition,),
             "region": (self.region,),
@@ -87,7 +87,7 @@ class StackRights:
         }
 
     def names_of_type(self, resource_type: str) -> tuple[str, ...]:
-        """Return the names, or their patterns, of the resources of a type."""
+        """Return the names of the resources of a type, or patterns for generated names."""
         return tuple(name for logical_id in self.of_type(resource_type) for name in self.names(logical_id))
 
     def names(self, logical_id: str) -> tuple[str, ...]:

@@ -449,5 +449,5 @@ RESOURCE_TYPES: Final[Mapping[str, ResourceRights]] = {
 
 
 def rights_of(resource_type: str) -> ResourceRights | None:
-    """Return the rights for a resource type; None for a type that the table lacks."""
+    """Return the rights for a resource type; None if the table of rights lacks the type."""
     return RESOURCE_TYPES.get("Custom::" if resource_type.startswith("Custom::") else resource_type)
