@@ -1,13 +1,13 @@
 """The S3 keys of all objects of a model store. The module `layout` never calls S3.
 
-`<prefix><generation>/<name>.tar.gz` is a model's archive. ModelDataUrl points to this folder, which has only archives.
-`<prefix><generation>/models.tar.gz` is a bundle, the one archive of all models. ModelDataUrl is the bundle's URI.
+`<prefix><generation>/<name>.tar.gz` is a model's archive; ModelDataUrl is its folder, which has only archives.
+`<prefix><generation>/models.tar.gz` is a bundle, the one archive of all models; ModelDataUrl is the bundle's URI.
 `<prefix>removed/<generation>/<name>/<digest>` is empty: content with this digest was served under this name.
-`<prefix>unfinished/<generation>` is empty: this generation is not completely published yet.
-`<prefix>served.json` has the id of the served generation, and the number of earlier generations to keep.
-`<prefix>trial/<generation>` is empty: the update that published this generation may still fail.
-`<prefix>earlier/<time>/<generation>.json` has the properties that an earlier generation was published from.
-`<prefix>rollback/<name>` is a template on its way to CloudFormation, kept for minutes.
+`<prefix>unfinished/<generation>` is empty: this generation is not completely published yet. `<prefix>served.json` has
+the id of the served generation, and the number of earlier generations to keep. `<prefix>trial/<generation>` is empty:
+the update that published this generation may still fail. `<prefix>earlier/<time>/<generation>.json` has the properties
+that an earlier generation was published from. `<prefix>rollback/<name>` is a template on its way to CloudFormation,
+kept for minutes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Layout:
         return name if name and "/" not in name and key == self.archive(generation, name) else None
 
     def tombstones(self, generation: str = "") -> str:
-        """Return the key prefix of the marks for models removed from a generation; without one, of all marks."""
+        """Return the key prefix of a generation's marks for removed models; without a generation, of all such marks."""
         return f"{self.prefix}removed/{generation}/" if generation else f"{self.prefix}removed/"
 
     def tombstone(self, generation: str, name: str, digest: str) -> str:
@@ -84,7 +84,7 @@ class Layout:
         return f"{self.prefix}trial/{generation}"
 
     def left(self, time: str = "", generation: str = "") -> str:
-        """Return the key of the record of a generation replaced at `time`; without arguments, the common key prefix."""
+        """Return the key of a replaced generation's record, by `time`; without arguments, the prefix of these keys."""
         return f"{self.prefix}earlier/{time}/{generation}.json" if generation else f"{self.prefix}earlier/"
 
     def left_at(self, key: str) -> str:

@@ -199,7 +199,7 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
     """Yield faults by which DJL Serving leaves an asynchronous model's process behind, or does not restart a dead one.
 
-    Recordings 27 and 28 in `tests/data/djl_lifecycle` show this behaviour of the server.
+    Both faults were recorded with a real server (recordings 27 and 28 in `tests/data/djl_lifecycle`).
     """
     if properties.get("option.async_mode", "").lower() != "true":
         return

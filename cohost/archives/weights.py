@@ -4,8 +4,8 @@
 `manifests/<model id>/<revision>.json` is written after all files, so an incomplete upload has no manifest.
 `packed/<model id>/<revision>.part` contains the same files as the beginning of an archive (packed.py).
 
-The bucket's name contains the account id, which is not known when a template is written. Properties therefore contain
-`s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the bucket's name.
+The name of the weights bucket contains the account id, which is not known when a template is written. Properties
+therefore contain `s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the bucket's name.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def scaling_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _topology_faults(endpoint: Endpoint) -> Iterator[CatalogError]:
-    """Yield a fault for each key of `endpoint` that the topology does not read, and for a too long endpoint name."""
+    """Yield a fault for each key of `endpoint` that the topology ignores, and for an endpoint name that is too long."""
     if endpoint.topology == MULTI_MODEL:
         fixes = {"copy_count": "write initial_instance_count"}
         other = SCALE_TO_ZERO
@@ -391,7 +391,7 @@ def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator
 
 
 def _partition_faults(design: InferenceComponents, models: Collection[str]) -> Iterator[CatalogError]:
-    """Yield the faults of `partitions` that any GPU would have: its models are not exactly the catalog's models."""
+    """Yield the faults of `partitions` that depend on no GPU: its models are not exactly the catalog's models."""
     field = "designs.inference-components.partitions"
     for name in design.partitions:
         if name not in models:

@@ -109,7 +109,7 @@ def prune(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove incomplete uploads, and revisions without use in the catalog or in a deployed archive.
+    """Remove incomplete uploads, and revisions that neither the catalog nor a deployed archive uses.
 
     Example: cohost weights prune --dry-run
     """

@@ -143,7 +143,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
 
 
 def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
-    """Move the endpoint's expiry. For None, keep its schedules in the stack, but disable them and date them 2099-12-31.
+    """Move the endpoint's expiry; for None, disable its schedules and date them 2099-12-31, without deleting them.
 
     Raises:
         StackError: EventBridge Scheduler refuses to read or update a schedule.

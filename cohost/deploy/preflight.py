@@ -139,7 +139,7 @@ def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
 
 
 def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
-    """Check that SageMaker hosting offers the instance type in the region; `quotas` is called for the quotas."""
+    """Check that SageMaker hosting offers the instance type in the region, by the region's quotas (`quotas_of`)."""
     wanted = catalog.endpoint.instance_type
     offered = quotas()
     if wanted in offered:

@@ -30,7 +30,7 @@ PARTITION: Final = "Specification.ComputeResourceRequirements.AcceleratorPartiti
 def schema_has_partitions() -> bool:
     """Return True if CloudFormation's resource types have the properties of GPU partitions.
 
-    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. Both properties of GPU
+    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. The two properties of GPU
     partitions are missing in the L1 classes of aws-cdk-lib 2.275.0, and in the schemas that cfn-lint ships.
     """
     variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty

@@ -49,7 +49,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
 
     Only endpoints with inference components can scale in to zero instances (AWS: Scale an endpoint to zero instances).
     While the component has no copy, a call is refused at once, and makes the component start a copy. A component cannot
-    be created without a copy, so a deployment always starts an instance. An update of the component also starts one.
+    be created without a copy, so a deployment always starts an instance. An update of the component also starts an
+    instance.
 
     When the stack is deleted, its parts are deleted in this order: scaling policies, scalable target, component,
     endpoint, configuration, model. In any other order SageMaker rejects a deletion, or a resource is left behind.

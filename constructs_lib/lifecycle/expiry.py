@@ -111,8 +111,8 @@ class EndpointExpiry(Construct):
 
     With topology multi-model only the endpoint is deleted; its model, configuration, archives and bucket stay, so that
     `cohost expire` can create the endpoint again under its name. With topology scale-to-zero all copies are removed,
-    and their instances with them. First the bounds are set to zero and scaling is suspended, so that neither a call nor
-    a scheduled action starts a copy. A minute later the number of copies is set to zero.
+    and their instances with them. At the expiry the bounds are set to zero and scaling is suspended, so that neither a
+    call nor a scheduled action starts a copy. One minute after the expiry the number of copies is set to zero.
 
     The schedules are in a schedule group of their own. `cohost expire` moves the schedules; CloudFormation leaves a
     moved schedule unchanged until its properties in the template change.

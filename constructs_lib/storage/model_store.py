@@ -5,8 +5,8 @@ The code of the resource's Lambda function is the folders `archives` and `handle
 The size of the event that CloudFormation sends to the function is checked at synth. An update's event carries the
 properties twice, new and old. CloudFormation invokes the function asynchronously. Lambda's limit for the event of an
 asynchronous call is 1 MB since late 2025, and was 256 KB before (AWS Lambda quotas). CloudFormation states no limit of
-its own, so the check uses the smaller of the two. A larger event would not arrive, and the stack would hang until its
-time-out.
+its own, so the check uses the smaller limit, 256 KB. A larger event would not arrive, and the stack would hang until
+its time-out.
 """
 
 from __future__ import annotations
