@@ -1,6 +1,6 @@
 """Model archives: tar.gz files whose bytes depend on nothing but their members' names and contents.
 
-This module writes all archives of the project, from small files in memory and from weights on the disk.
+The module `archive` writes all archives of the project, from small files in memory and from weights on the disk.
 """
 
 from __future__ import annotations

@@ -166,8 +166,7 @@ def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) 
 
 
 def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress) -> None:
-    """Read the containers' logs once an event has named an endpoint or inference component, since these run containers.
-    """
+    """Read the containers' logs once an event has named an endpoint or inference component, which run containers."""
     if watch is not None and any(kind in _WITH_CONTAINERS for kind, _ in progress.resources.values()):
         watch.look(groups)
 
