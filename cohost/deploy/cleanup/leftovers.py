@@ -1,8 +1,8 @@
 """Resources of this project that still exist, and all SageMaker endpoints of an account and region with their price.
 
-CloudFormation lists the resources that a stack has; for a deleted stack, it lists the resources that remain.
-CloudFormation's list omits resources that an update replaced but could not delete, so they are found by the tags of
-SageMaker's resources.
+CloudFormation lists a stack's resources with their status, even after the deletion of the stack. CloudFormation's list
+of a stack omits resources that an update replaced but could not delete, so they are found by the tags of SageMaker's
+resources.
 """
 
 from __future__ import annotations
