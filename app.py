@@ -1,8 +1,9 @@
 """The CDK application: one stack for one catalog, and the checks that every synth runs.
 
-The catalog is context `catalog` (`cdk synth -c catalog=FILE`), else the environment's COHOST_CATALOG, else the
-product's own. The region is the one of the caller's AWS configuration. A catalog with weights in S3 has a second stack,
-which is deployed first. The comparison designs that a catalog names are stacks beside its own.
+The catalog's file is the context value `catalog` (`cdk synth -c catalog=FILE`), else the environment variable
+COHOST_CATALOG, else the default catalog of this project. The region comes from the caller's AWS configuration. A
+catalog with weights in S3 has a second stack for the weights' bucket, which is deployed first. Each comparison design
+that a catalog names is a further stack.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DEFAULT_CATALOG = "model_configs/encoders.yaml"
 
 
 def main() -> int:
-    """Write the cloud assembly; a user's error is printed to stderr, line by line, and gives exit code 1."""
+    """Write the cloud assembly; an error that the user can correct is printed to stderr, and gives exit code 1."""
     # Importing the CDK starts Node.js, whose four background threads take half of a synth's CPU time; one is enough.
     os.environ["NODE_OPTIONS"] = f"--v8-pool-size=1 {os.environ.get('NODE_OPTIONS', '')}"
     import aws_cdk as cdk

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str | None = None) -> None:
-    """Acknowledge a rule of cdk-nag on a construct and its children, or only one finding of the rule, `finding`.
+    """Acknowledge a rule of cdk-nag on a construct and its children; if `finding` is given, only that finding.
 
     A finding in IAM policies is written "Resource::<LogicalId.Arn>/path/*" or "Action::service:verb*".
     """

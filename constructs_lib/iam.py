@@ -24,8 +24,8 @@ class ExecutionRole(Construct):
     """The execution role with the least rights that SageMaker needs (AWS: CreateModel API, role permissions).
 
     The role may pull from one image repository, write one log group and put metrics into SageMaker's namespaces. The
-    model store grants the reading of its archives. Every resource that uses the role must depend on `policy`, the
-    separate resource with the role's rights.
+    right to read the archives is granted by the construct `ModelStore`. Every resource that uses the role must depend
+    on `policy`, the separate resource with the role's rights.
 
     Args:
         image: the image from whose repository the role may pull; it may be in another account.

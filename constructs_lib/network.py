@@ -47,8 +47,9 @@ class ContainerNetwork(Construct):
     def place(self, endpoint: HostedEndpoint) -> None:
         """Put all containers of an endpoint into this network.
 
-        For a variant that names a model, SageMaker uses the settings of the model; for inference components, the
-        settings of the endpoint's configuration (SageMaker API reference: CreateEndpointConfig, VpcConfig).
+        SageMaker takes the network settings from the model if the variant names one, and from the endpoint's
+        configuration if the endpoint has inference components (SageMaker API reference: CreateEndpointConfig,
+        VpcConfig).
         """
         if self._network.in_vpc:
             self._grant_interfaces(endpoint.execution_role.role)
@@ -111,6 +112,6 @@ class ContainerNetwork(Construct):
 
 
 def _is_for_components(config: sagemaker.CfnEndpointConfig) -> bool:
-    """Return True if the variants name no model, because the endpoint's inference components do."""
+    """Return True if the variants name no model, because inference components name the models."""
     variants = config.production_variants
     return isinstance(variants, list) and not any(getattr(variant, "model_name", None) for variant in variants)

@@ -1,4 +1,4 @@
-"""The parts that the comparison designs' stacks share: a catalog with the design's endpoint, and its checks."""
+"""The parts that the stacks of the comparison designs share: a catalog for the design's endpoint, and its checks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")
 
 
 def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
-    """Return the catalog with its endpoint changed by the keywords, multi-model and without scaling.
+    """Return the catalog without scaling, and with its endpoint changed to topology multi-model and by the keywords.
 
-    The KMS key of the volumes was chosen for the catalog's own instance type. The key is left out if the design's
-    instance type has disks of its own, which no KMS key of the account encrypts.
+    The catalog's KMS key for volumes is left out if the design's instance type has local disks, because no KMS key of
+    the account encrypts local disks.
     """
     changed = catalog.endpoint.model_copy(update={"topology": MULTI_MODEL, **endpoint})
     if has_own_disks(changed.instance_type):
@@ -35,7 +35,7 @@ def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
 
 
 def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, prices: PriceList, *, multi_model: bool) -> None:
-    """Report objections to the design's image, instance type and region, and an unknown price, on the stack."""
+    """Report objections to the design's image, instance type and region, and an unknown price, as stack findings."""
     endpoint = own.endpoint
     found = misfits(endpoint, parse_image(endpoint.image), uri, stack.region)
     price = prices.find(stack.region, endpoint.instance_type)

@@ -106,7 +106,7 @@ class InferenceComponentsStack(CatalogStack):
 
 
 def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
-    """Return the errors of a design whose deployment SageMaker would reject, or never finish."""
+    """Return the errors for which SageMaker would reject the design's deployment, or never finish it."""
     faults = []
     longest = max((own_component_name(own.endpoint.name, model) for model in own.models), key=len)
     if len(longest) > _NAME_CHARACTERS:
@@ -120,7 +120,7 @@ def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
 
 
 def _gpu_faults(own: Catalog, design: InferenceComponents) -> Iterator[str]:
-    """Yield an error if the instances have fewer GPUs than copies, which take a whole GPU each."""
+    """Yield an error if the instances have fewer GPUs than copies, because each copy takes a whole GPU."""
     if (instance := INSTANCES.get(design.instance_type)) is None:
         return
     room, copies = instance.gpus * design.max_instance_count, len(own.models) * design.copy_count
@@ -133,7 +133,7 @@ def _gpu_faults(own: Catalog, design: InferenceComponents) -> Iterator[str]:
 
 
 def _partition_faults(design: InferenceComponents) -> Iterator[str]:
-    """Yield the errors of GPU partitions that SageMaker, or CloudFormation before it, would refuse."""
+    """Yield the errors of GPU partitions that CloudFormation or SageMaker would refuse."""
     if not schema_has_partitions():
         yield (
             "partitions: CloudFormation's AWS::SageMaker::EndpointConfig and AWS::SageMaker::InferenceComponent have "
@@ -167,7 +167,7 @@ def _partition_faults(design: InferenceComponents) -> Iterator[str]:
 
 
 def _environment_faults(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the errors of an environment that is allowed for a model's container but not for a component's."""
+    """Yield an error for environment variables that SageMaker allows for a model but not for an inference component."""
     if len(environment) > _MOST_VARIABLES:
         yield (
             f"environment: the endpoint has {len(environment)} variables; allowed: {_MOST_VARIABLES} for a component's "

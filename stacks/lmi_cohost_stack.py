@@ -37,8 +37,8 @@ STACK_ID: Final = "LmiCohostStack"
 class LmiCohostStack(CatalogStack):
     """The stack of one endpoint that serves all models of a catalog.
 
-    Another topology needs another endpoint name: under the same name the update fails and is rolled back, because
-    SageMaker changes no endpoint from models to inference components or back.
+    Another topology needs another endpoint name. Under the same name, the update fails and is rolled back, because
+    SageMaker never changes an endpoint from models to inference components, or the reverse.
 
     Args:
         catalog: the catalog to deploy.

@@ -1,4 +1,4 @@
-"""The stack of the weights' bucket. The bucket must exist before weights are pushed, and so before any endpoint."""
+"""The stack of the weights' bucket, which must exist before weights are pushed, and so before any endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that all stacks share: checking and tagging, reports of objections, the model store, the outputs."""
+"""The parts that all stacks share: checks and tags, reports of objections, the model store, the outputs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CatalogStack(cdk.Stack):
 
 
 def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:
-    """Report objections as errors and warnings of the stack, without the warnings that the catalog acknowledges."""
+    """Report objections as errors and warnings of the stack, except for warnings that the catalog acknowledges."""
     annotations = cdk.Annotations.of(stack)
     for misfit in found:
         check = f"lmi-cohost:{misfit.name}"

@@ -1,6 +1,6 @@
 """Model archives: tar.gz files whose bytes depend on nothing but their members' names and contents.
 
-All archives of the project are written here, from small files in memory and from weights on the disk.
+The module `archive` writes all archives of the project, from small files in memory and from weights on the disk.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ def model_files(
 def server_name(folder: str) -> str:
     """Return the name under which DJL Serving serves a folder of its model store: `xlmr_large` for `xlmr-large`.
 
-    Each character but an ASCII letter, digit or `_` becomes `_`; letter case stays. A model that is loaded by
-    `POST /models?model_name=` keeps the name in that request (DJL Serving 0.36.0: ModelInfo.inferModelNameFromUrl,
-    recording 29).
+    Each character other than an ASCII letter, a digit or `_` becomes `_`; letter case does not change. A model that is
+    loaded by `POST /models?model_name=` is served under the name in that request (DJL Serving 0.36.0:
+    ModelInfo.inferModelNameFromUrl, recording 29).
     """
     return _NO_WORD_CHARACTER.sub("_", folder)
 
 
 def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
-    """Return the members of one archive for all models, by `<folder>/<file>`.
+    """Return the members of one archive for all models, by their names `<folder>/<file>`.
 
     The server loads each folder of its model store as a model if the store holds only folders (DJL Serving 0.36.0,
     recordings 12 and 17). A folder has the name that the server gives the model (`server_name`), not the catalog's
@@ -111,8 +111,8 @@ def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return a tar.gz with these files; equal files give equal bytes on any machine, at any time, in any order.
 
-    The name of each file in the archive is `file` or `folder/file`. The compressed bytes may differ between zlib
-    versions; the result of `content_digest` does not.
+    Each key of `files` is a file's name in the archive: `file` or `folder/file`. The compressed bytes may differ
+    between zlib versions; the result of `content_digest` does not.
 
     Raises:
         ArtifactError: a file's name has another form.
@@ -138,7 +138,7 @@ def archive_pieces(files: Mapping[str, bytes | Path], level: int) -> Iterator[by
 
 
 class Gzip:
-    """A gzip stream after its header; keeps the checksum and the size of the uncompressed bytes.
+    """A writer of a gzip stream after the stream's header; keeps the checksum and size of the uncompressed bytes.
 
     Args:
         level: the zlib compression level, from 0 (none) to 9 (smallest).
@@ -158,9 +158,9 @@ class Gzip:
         return self._deflate.compress(plain)
 
     def pause(self) -> bytes:
-        """Return the pending compressed bytes, padded to a whole byte.
+        """Return the pending compressed bytes, padded to a byte boundary, so that other compressed data can follow.
 
-        Other compressed data can follow the returned bytes, since no deflate reference reaches back beyond them.
+        Later compressed data never refers back to the returned bytes or to bytes before them (deflate's full flush).
         """
         return self._deflate.flush(zlib.Z_FULL_FLUSH)
 
@@ -170,7 +170,7 @@ class Gzip:
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:
-    """Return an archive's tar, uncompressed.
+    """Return an uncompressed tar of these files.
 
     Raises:
         ArtifactError: a member's name is neither `file` nor `folder/file`.
@@ -253,7 +253,7 @@ def write_archive(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once it is complete on the disk.
+    """Open a new file that replaces the file at `path` once the new file is completely on the disk.
 
     After an error an existing file is unchanged, and no incomplete file remains. Missing parent folders are created.
 

@@ -82,7 +82,7 @@ def delete_objects(
 class Bucket:
     """One S3 bucket.
 
-    `checkpoint` is called before each request and raises to stop the work, so that a time limit is kept.
+    `checkpoint` is called before each request to S3; to keep a time limit, it raises an exception that stops the work.
     """
 
     def __init__(self, client: S3Client, name: str, checkpoint: Callable[[], None]) -> None:
@@ -114,7 +114,7 @@ class Bucket:
         return None if found is None else found["Metadata"].get(DIGEST, "")
 
     def digests(self, keys: Sequence[str]) -> dict[str, str]:
-        """Return the result of `digest` by key, without keys that have no object; the requests run in parallel."""
+        """Return the content digest (`digest`) of each key that has an object; the requests run in parallel."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="head") as pool:
             futures = [pool.submit(self.digest, key) for key in keys]
             try:
@@ -126,7 +126,7 @@ class Bucket:
         return {key: digest for key, digest in zip(keys, found, strict=True) if digest is not None}
 
     def put_archive(self, key: str, data: bytes, digest: str) -> None:
-        """Write an archive to a key that has no object, because a published archive never changes under its name.
+        """Write an archive, but never over other content, because a published archive never changes under its name.
 
         Raises:
             OccupiedError: the key has an object of other content. The same content is not an error, since boto3 repeats

@@ -121,9 +121,9 @@ def _completed(number: int, etag: str, checksum: str | None) -> CompletedPartTyp
 
 
 def _ranges(size: int) -> list[tuple[int, int]]:
-    """Return the first and last byte of each piece of `size` bytes to copy.
+    """Split `size` bytes into pieces that S3 copies, and return each piece's first and last byte.
 
-    The last piece includes the remainder, so that no piece is below S3's minimum.
+    The last piece includes the remainder, so that no piece is below S3's minimum size of an upload's part.
     """
     count = max(1, size // COPY_BYTES)
     starts = [number * COPY_BYTES for number in range(count)]

@@ -2,9 +2,9 @@
 
 The function's handler is `archives.end_of_life.on_event`. The moment of expiry is the time of the deploy that created
 the resource or changed `Minutes`, plus `Minutes`. An update that does not change `Minutes` keeps the moment of expiry.
-The physical id contains this moment; it is stored nowhere else.
+The moment of expiry is stored only in the resource's physical id.
 
-Properties: `Minutes`, the time to expiry; `Expires`, the same time as the catalog states it, for readers of a diff.
+Properties: `Minutes`, the time to expiry; `Expires`, the catalog's own text for this time, for readers of `cdk diff`.
 Attributes: `At`, the moment of expiry, and `ThenAt`, one minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.
 """
 

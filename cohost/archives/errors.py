@@ -61,7 +61,7 @@ class RequestError(GatheredError, ArtifactError):
 
 
 class MissingBucketError(ArtifactError):
-    """The bucket does not exist, or does not exist any longer."""
+    """The S3 bucket does not exist, or has been deleted."""
 
 
 class OccupiedError(ArtifactError):
@@ -84,7 +84,7 @@ _SHOWN = 5
 class Fault:
     """One fault of an archive: a constant code, the problem, the fix, and the severity.
 
-    An archive with warnings only can be served.
+    An archive whose faults are all warnings can be served.
     """
 
     code: str
@@ -94,6 +94,6 @@ class Fault:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return names from an archive, escaped and joined by commas; of more than five, the rest is only counted."""
+    """Return escaped names from an archive, joined by commas; after the first five, only the number of the others."""
     text = ", ".join(ascii(name) for name in names[:_SHOWN])
     return text if len(names) <= _SHOWN else f"{text} and {len(names) - _SHOWN} more"

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """A generation: `models` maps model names to content digests, `removed` maps removed models to earlier digests."""
+    """A generation: `models` maps names to content digests, `removed` maps removed models to their earlier digests."""
 
     id: str
     models: Mapping[str, str]
@@ -47,9 +47,9 @@ class Generation:
     def agrees(self, desired: Mapping[str, str]) -> bool:
         """Return True if the desired models (digest by name) can be published in this generation.
 
-        No desired model may have, or have had, other content in the generation, which a container may still have
-        loaded. Archives and a bundle never share a generation: the change would remove archives that an endpoint of the
-        other topology still reads.
+        A desired model must never have had other content in this generation, because a container may still have that
+        content loaded. A generation never holds both archives of single models and a bundle: the change from one to the
+        other would remove archives that an endpoint of the other topology still reads.
         """
         if not self.empty and self.bundled != _any_bundle(desired.values()):
             return False
@@ -61,7 +61,7 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes that give a generation the desired models: names to write, and digests by name to remove."""
+    """The changes that give a generation the desired models: names to write, and models to remove (digest by name)."""
 
     write: tuple[str, ...]
     remove: Mapping[str, str]
@@ -88,10 +88,10 @@ def is_generation_id(text: str) -> bool:
 
 
 def choose(desired: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
-    """Return the generation to update, one in which the desired models can be published (`agrees`); None without one.
+    """Return the generation to update: one in which the desired models can be published (`agrees`), else None.
 
-    The current generation comes first, then one of `others` with exactly the desired names, so that a rollback finds
-    the previous generation. `others` is read only if the current generation does not agree.
+    The current generation is preferred, then one of `others` with exactly the desired names, so that a rollback finds
+    the previous generation. `others` is read only if the desired models cannot be published in the current generation.
     """
     if current is not None and current.agrees(desired):
         return current
@@ -100,10 +100,10 @@ def choose(desired: Mapping[str, str], current: Generation | None, others: Itera
 
 
 def changes(desired: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
-    """Return the changes that give a generation the desired models (digest by name), with which it must agree.
+    """Return the changes that give a generation the desired models (digest by name); `agrees` must be true for them.
 
-    A model is removed only if `previous`, the names in the resource's previous properties, contains it, `desired` does
-    not, and lmi-cohost wrote its archive. All other models were pushed by hand and stay.
+    A model is removed only if the resource's previous properties name it (`previous`), `desired` does not name it, and
+    lmi-cohost wrote its archive. All other models stay, because somebody pushed them by hand.
     """
     gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(desired))}
     return Changes(

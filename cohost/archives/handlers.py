@@ -72,7 +72,7 @@ _WHEEL = re.compile(r"([A-Za-z0-9_.!-]+\.whl)@([0-9a-f]{64})")
 
 
 def wheel_reference(name: str, content: bytes) -> str:
-    """Return a wheel's reference in a resource's properties: `file.whl@sha256` of its content."""
+    """Return a wheel's reference in a resource's properties: its file name, "@", and the SHA-256 of its content."""
     return f"{name}@{hashlib.sha256(content).hexdigest()}"
 
 
@@ -112,7 +112,7 @@ class Wheels:
         return name, content
 
     def _content(self, name: str) -> tuple[bytes, str]:
-        """Return a wheel's content and the content's SHA-256; a missing wheel counts as empty."""
+        """Return a wheel's content and the content's SHA-256; for a missing wheel, the content is empty."""
         if name not in self._contents:
             try:
                 content = (FOLDER / name).read_bytes()

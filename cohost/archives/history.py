@@ -1,8 +1,8 @@
 """Records of the served generation (published set of archives), of the earlier ones, and of their properties.
 
-CloudFormation sends the same delete request after an update has replaced a generation and when its stack is deleted.
-The records distinguish the two cases. The records are objects in the bucket, beside the archives (layout.py), because
-the Lambda function is stateless.
+CloudFormation sends the same delete request after an update has replaced a generation and when its stack is deleted;
+the records show which of the two happened. Each record is an S3 object beside the archives (layout.py), because the
+Lambda function is stateless.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """An earlier generation: id, time of its replacement (UTC, ISO 8601), and its resource's properties until then."""
+    """An earlier generation: its id, the time of its replacement (UTC, ISO 8601), and its resource's properties."""
 
     generation: str
     left: str
@@ -66,9 +66,9 @@ class History:
         return Served(generation=note["generation"], keep=note["keep"], resource=note["resource"])
 
     def serve(self, served: Served | None) -> None:
-        """Record the generation that is served now, and delete its record as an earlier generation.
+        """Record the generation that is served now; delete any record that lists it as an earlier generation.
 
-        With None for the generation, delete the record of the served generation.
+        If `served` is None, delete the record of the served generation.
         """
         if served is None:
             self._bucket.delete([self._layout.served()])
@@ -93,7 +93,7 @@ class History:
         self._bucket.put_mark(self._layout.trial(generation))
 
     def confirm(self, generation: str) -> None:
-        """Delete the record of this generation's trial: the update that published it has succeeded."""
+        """Delete the record that this generation is on trial, because the update that published it has succeeded."""
         self._bucket.delete([self._layout.trial(generation)])
 
     def left(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class History:
         return tuple(generation for _, generation in self._left())
 
     def earlier(self) -> tuple[Earlier, ...]:
-        """Return the generations of `left` with time and properties, without the generation that is served now."""
+        """Return the records of the earlier generations, except a record of the generation that is served now."""
         served = self.served()
         return tuple(
             Earlier(generation=generation, left=self._layout.left_at(key), properties=self._read(key))
@@ -110,14 +110,14 @@ class History:
         )
 
     def properties(self, generation: str) -> Mapping[str, Any] | None:
-        """Return the resource properties that an earlier generation was published from; None if it has no record."""
+        """Return the resource properties from which an earlier generation was published; None if no record has them."""
         for key, left in self._left():
             if left == generation:
                 return self._read(key)
         return None
 
     def notes(self, generation: str) -> list[str]:
-        """Return the keys of a generation's records as earlier and as on trial; the latter key may have no object."""
+        """Return the keys of the records that list a generation as earlier or on trial; the latter may not exist."""
         return [*(key for key, left in self._left() if left == generation), self._layout.trial(generation)]
 
     def end(self, generation: str) -> None:
@@ -127,7 +127,7 @@ class History:
             self.serve(None)
 
     def _left(self) -> list[tuple[str, str]]:
-        """Return key and generation of each record of an earlier generation, newest first (keys contain the time)."""
+        """Return key and generation of each earlier generation's record, newest first (the keys contain the time)."""
         keys = self._bucket.keys(self._layout.left())
         found = [(key, self._layout.generation_left(key)) for key in sorted(keys, reverse=True)]
         return [(key, generation) for key, generation in found if is_generation_id(generation)]
@@ -149,7 +149,7 @@ def _foreign(key: str, problem: str) -> ArtifactError:
 
 
 class Move:
-    """The change of the served generation to another one; the change can be undone.
+    """A change that makes another generation the served one, and that can be undone.
 
     Nothing is recorded if `keep` is 0 and no served generation has been recorded yet.
 

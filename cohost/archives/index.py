@@ -1,14 +1,15 @@
 """The Lambda function behind the custom resource `Custom::LmiModelStore`; its handler is `archives.index.on_event`.
 
-Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
-models that need them, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
-"file.whl@sha256 …"}, `PackedWeights`, {name: "model id@revision"}, and `WeightsBucket`, the bucket of weights that were
+Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, only for
+models that need them, `Requirements`, {name: lines}; `Handlers`, {name: "handler@version"}; `Wheels`, {name:
+"file.whl@sha256 …"}; `PackedWeights`, {name: "model id@revision"}; and `WeightsBucket`, the bucket of weights that were
 pushed to S3. `Layout` is "archives" (one per model; the default) or "bundle" (one of all models). `KeepGenerations` is
-the number of earlier generations (published sets of archives) that stay after an update, 0 if left out. `Generation`
-names a stored generation, which is then served unchanged; the other properties only state its origin.
+the number of earlier generations (published sets of archives) that stay after an update, 0 if left out. `Generation`,
+if given, is the id of a stored generation, which is then served unchanged; the other properties then only state from
+which properties this generation was published.
 
-The physical id is the S3 URI of the generation that holds the models. The attributes are `Generation`, its id, and
-`ModelDataUrl`, which is the physical id, or with layout "bundle" the URI of the generation's archive.
+The physical id is the S3 URI of the generation that holds the models. Attributes: `Generation`, the generation's id,
+and `ModelDataUrl`, the physical id. With layout "bundle", `ModelDataUrl` is the URI of the generation's one archive.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ def s3_client() -> S3Client:
 def on_event(event: Event, context: LambdaContext) -> None:
     """Carry out CloudFormation's request and send exactly one answer, within the function's time limit.
 
-    The work runs in another thread. If the work hangs, this thread answers and returns: Lambda would otherwise end the
-    run at its time-out and repeat the event after CloudFormation has already rolled back.
+    The work runs in another thread. If the work hangs, the calling thread sends the answer and returns. Without this
+    answer, Lambda would end the run at its time-out, and would repeat the event after CloudFormation has already rolled
+    back.
 
     Raises:
         OSError: the answer could not be delivered; Lambda then repeats the event, which does no harm.

@@ -53,14 +53,14 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The entries of an archive up to the fault that ended the reading, and this fault; None after a full reading."""
+    """The entries of an archive, and the fault that ended the reading early; `fault` is None if all was read."""
 
     members: tuple[Member, ...]
     fault: Fault | None
 
 
 class HostileArchiveError(Exception):
-    """An archive passes a limit of this module, or a header in it contradicts the rest; `fault` says which."""
+    """An archive exceeds a limit of this module, or contains a contradictory header; `fault` says which."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
@@ -76,7 +76,7 @@ _TOO_MANY = Fault("too-many-members", f"the archive holds over {MEMBERS} entries
 
 
 def take_inventory(path: Path) -> Inventory:
-    """Return the entries of an archive, read once from front to back; a bad file becomes a fault, not an exception."""
+    """Read an archive once and return its entries; an unreadable archive becomes a fault, not an exception."""
     members: list[Member] = []
     fault: Fault | None = None
     try:

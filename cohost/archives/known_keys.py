@@ -176,7 +176,7 @@ Sources: DJL 0.36.0, TextClassificationTranslator, TextEmbeddingTranslator, Hugg
 def nearest(key: str) -> str | None:
     """Return the known key that is closest to an unknown key; None if no known key is close.
 
-    A known key with the prefix `option.` added or missing counts as close: to DJL Serving these are different keys.
+    A known key that differs only by the prefix `option.` counts as close; to DJL Serving it is a different key.
     """
     for candidate in (key.removeprefix("option."), f"option.{key}"):
         if candidate in KNOWN_KEYS and candidate != key:

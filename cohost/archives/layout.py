@@ -1,13 +1,13 @@
-"""The keys of all objects of a model store in its bucket. The module `layout` never calls S3.
+"""The S3 keys of all objects of a model store. The module `layout` never calls S3.
 
-<prefix><generation>/<name>.tar.gz                   archives, and nothing else: ModelDataUrl points to this folder
-<prefix><generation>/models.tar.gz                   a bundle, the one archive of all models: ModelDataUrl is its URI
-<prefix>removed/<generation>/<name>/<digest>         zero bytes: content with this digest was served under this name
-<prefix>unfinished/<generation>                      zero bytes: this generation is not completely published yet
-<prefix>served.json                                  the served generation, and the number of earlier ones to keep
-<prefix>trial/<generation>                           zero bytes: the update that published this may still fail
-<prefix>earlier/<time>/<generation>.json             the properties that an earlier generation was published from
-<prefix>rollback/<name>                              a template on its way to CloudFormation, kept for minutes
+`<prefix><generation>/<name>.tar.gz` is a model's archive; ModelDataUrl is its folder, which has only archives.
+`<prefix><generation>/models.tar.gz` is a bundle, the one archive of all models; ModelDataUrl is the bundle's URI.
+`<prefix>removed/<generation>/<name>/<digest>` is empty: content with this digest was served under this name.
+`<prefix>unfinished/<generation>` is empty: this generation is not completely published yet. `<prefix>served.json` has
+the id of the served generation, and the number of earlier generations to keep. `<prefix>trial/<generation>` is empty:
+the update that published this generation may still fail. `<prefix>earlier/<time>/<generation>.json` has the properties
+that an earlier generation was published from. `<prefix>rollback/<name>` is a template on its way to CloudFormation,
+kept for minutes.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Layout:
     prefix: str
 
     def uri(self, generation: str) -> str:
-        """Return a generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
+        """Return a generation's S3 URI: the resource's physical id, and the ModelDataUrl of a multi-model endpoint."""
         return f"s3://{self.bucket}/{self.archives(generation)}"
 
     def bundle_uri(self, generation: str) -> str:
-        """Return the S3 URI of a generation's bundle, the ModelDataUrl of a container that serves all models."""
+        """Return the S3 URI of a generation's bundle: the ModelDataUrl of a container that serves all its models."""
         return f"s3://{self.bucket}/{self.archive(generation, BUNDLE_NAME)}"
 
     def generation_at(self, uri: str) -> str | None:
-        """Return the id of the generation at an S3 URI; None if this bucket and prefix have no such generation URI."""
+        """Return the id of the generation at an S3 URI; None if the URI is not that of a generation of this store."""
         start = f"s3://{self.bucket}/{self.prefix}"
         generation = uri[len(start) : -1]
         return generation if is_generation_id(generation) and uri == self.uri(generation) else None
@@ -57,15 +57,15 @@ class Layout:
         return name if name and "/" not in name and key == self.archive(generation, name) else None
 
     def tombstones(self, generation: str = "") -> str:
-        """Return the prefix of the marks of a generation's removed models; without a generation, of all such marks."""
+        """Return the key prefix of a generation's marks for removed models; without a generation, of all such marks."""
         return f"{self.prefix}removed/{generation}/" if generation else f"{self.prefix}removed/"
 
     def tombstone(self, generation: str, name: str, digest: str) -> str:
-        """Return the key of the mark that a model with this content digest was removed from a generation."""
+        """Return the key of the mark that records the removal of a model with this content digest from a generation."""
         return f"{self.tombstones(generation)}{name}/{digest}"
 
     def removed_at(self, generation: str, key: str) -> tuple[str, str] | None:
-        """Return the (name, digest) in the key of a removed model's mark; None for any other key."""
+        """Return the model's name and digest in the key of a removed model's mark; None for any other key."""
         match key.removeprefix(self.tombstones(generation)).split("/"):
             case [name, digest] if name and digest:
                 return name, digest
@@ -84,7 +84,7 @@ class Layout:
         return f"{self.prefix}trial/{generation}"
 
     def left(self, time: str = "", generation: str = "") -> str:
-        """Return the key of the record of a generation replaced at `time`; without arguments, these records' prefix."""
+        """Return the key of a replaced generation's record, by `time`; without arguments, the prefix of these keys."""
         return f"{self.prefix}earlier/{time}/{generation}.json" if generation else f"{self.prefix}earlier/"
 
     def left_at(self, key: str) -> str:

@@ -167,7 +167,7 @@ def _check_config(config: Member | None, task: str | None) -> Iterator[Fault]:
 
 
 def means_entailment(label: object) -> bool:
-    """Return True if a label of natural language inference means entailment, by transformers' rule: the prefix."""
+    """Return True if a label means entailment in natural language inference: it begins with "entail" (transformers)."""
     return str(label).lower().startswith("entail")
 
 

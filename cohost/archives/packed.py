@@ -1,9 +1,9 @@
 """Archives with weights inside them, composed from two pieces: a part that S3 copies, and a tail that is uploaded.
 
-The part is the archive's beginning: gzip header and the weights as uncompressed tar members, flushed to a whole byte.
-The tail is the archive's end: the small files, the end of the tar, and gzip's checksum of part and tail. Together they
-are one gzip stream (RFC 1951, RFC 1952). After a changed setting only a new tail is uploaded, not hundreds of
-megabytes.
+The part is the archive's beginning: the gzip header and the weights as uncompressed tar members; it ends on a byte
+boundary, so that the tail can follow. The tail is the archive's end: the small files, the end of the tar, and gzip's
+checksum of part and tail. Part and tail together are one gzip stream (RFC 1951, RFC 1952). If a setting changes, only a
+new tail is uploaded, not hundreds of megabytes of weights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Part:
 
 
 def with_part(files: Mapping[str, bytes], revision: Revision, bucket: str) -> dict[str, bytes]:
-    """Return an archive's files and the location of its weights, so that the content digest covers the location."""
+    """Add the location of an archive's weights to its files, so that the content digest covers this location."""
     return {**files, _MEMBER: f"{bucket}/{revision.packed}".encode()}
 
 
@@ -52,7 +52,7 @@ def part_of(files: Mapping[str, bytes]) -> Part | None:
 def tail(files: Mapping[str, bytes], metadata: Mapping[str, str]) -> bytes:
     """Return the tail of an archive: its small files, the end of the tar, and gzip's trailer.
 
-    `metadata` is the user metadata of the part that begins the archive.
+    `metadata` is the user metadata of the S3 object with the archive's beginning.
 
     Raises:
         ArtifactError: the metadata is not that of a part.
@@ -69,7 +69,7 @@ def tail(files: Mapping[str, bytes], metadata: Mapping[str, str]) -> bytes:
 
 
 def packed_revisions(properties: Mapping[str, Any]) -> dict[str, Revision]:
-    """Return the revisions of the weights that a resource's `PackedWeights` puts inside archives, by model name.
+    """Return the revision of each model whose weights lie inside its archive (`PackedWeights`), by model name.
 
     Raises:
         ArtifactError: `PackedWeights` is not a map of `model id@revision` by model name.

@@ -45,7 +45,8 @@ def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
 def check_properties(properties: Mapping[str, str], files: Collection[str]) -> Iterator[Fault]:
     """Yield the faults of a serving.properties.
 
-    `files` are the regular files of the same archive. The values of `properties` have no blanks at their ends.
+    `files` are the regular files of the same archive. The caller has stripped blanks from both ends of each value in
+    `properties`.
     """
     own_code = any(name.endswith(".py") for name in files)
     handled = BATCHED_KEYS if _HANDLER_MARKS & set(files) else frozenset()
@@ -196,9 +197,9 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
-    """Yield the faults that make DJL Serving end an asynchronous model's process, or not restart a dead one.
+    """Yield faults by which DJL Serving leaves an asynchronous model's process behind, or does not restart a dead one.
 
-    The server's behaviour was recorded (`djl_lifecycle`, 27 and 28).
+    Both faults were recorded with a real server (recordings 27 and 28 in `tests/data/djl_lifecycle`).
     """
     if properties.get("option.async_mode", "").lower() != "true":
         return

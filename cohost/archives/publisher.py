@@ -122,8 +122,9 @@ class Publisher:
     def delete(self, generation: str) -> None:
         """Delete a generation for CloudFormation's delete request; only archives that lmi-cohost wrote are deleted.
 
-        If the generation is the served one, its resource is deleted, and all generations with it. A generation that an
-        update replaced stays while it is among the latest earlier ones to keep, unless its update never succeeded.
+        If the request names the served generation, the resource is being deleted, so all generations are deleted. A
+        replaced generation stays while it is among the latest `KeepGenerations` earlier ones, unless the update that
+        published it never succeeded.
         """
         history = self._store.history
         served = history.served()
@@ -147,7 +148,7 @@ class Publisher:
         _log.info("retained beside %s: %s", served.generation, ", ".join(retained) or "none")
 
     def sweep(self, keep: str | None = None) -> None:
-        """Delete the generations, except `keep`, that an earlier attempt began and neither finished nor undid.
+        """Delete each generation that an earlier attempt began but neither finished nor undid; never delete `keep`.
 
         CloudFormation never received the ids of these generations.
         """
@@ -160,7 +161,7 @@ class Publisher:
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
     def _was_published_from(self, generation: str, desired: Collection[str]) -> bool:
-        """Return True if an earlier generation had archives of exactly the desired names, or has no record."""
+        """Return True if an earlier generation had archives of exactly the desired names, or if no record tells."""
         properties = self._store.history.properties(generation)
         return properties is None or names_in(properties) == set(desired)
 

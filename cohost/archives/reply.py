@@ -93,8 +93,8 @@ class LambdaContext(Protocol):
 class Deadline:
     """The time limits of one run of the Lambda function, each in seconds before Lambda ends the run.
 
-    Work stops at `work` and undoing at `undo`; at `answer` the answer to CloudFormation is sent even if a call still
-    hangs. CloudFormation waits an hour for an answer that never comes.
+    Work stops at `work`, and the undoing of failed work at `undo`; at `answer` the answer to CloudFormation is sent
+    even if a call still hangs. Without an answer, CloudFormation would wait for an hour.
     """
 
     def __init__(self, context: LambdaContext, *, work: float = 10.0, undo: float = 6.0, answer: float = 5.0) -> None:
@@ -109,7 +109,7 @@ class Deadline:
         return max(0.0, self._remaining() / 1000 - self._answer)
 
     def check(self) -> None:
-        """Raise ArtifactError if the time limit for work, or after `allow_undo` for undoing, has passed."""
+        """Raise ArtifactError if the time limit has passed: `work`, or `undo` once `allow_undo` has been called."""
         if self._remaining() / 1000 < self._kept:
             raise ArtifactError(
                 "publishing-too-slow",
@@ -124,5 +124,5 @@ class Deadline:
             self._kept = self._undo
 
     def expire(self) -> None:
-        """Make every later call of `check` raise, also during undoing."""
+        """Make every later call of `check` raise ArtifactError, even while failed work is being undone."""
         self._kept = math.inf

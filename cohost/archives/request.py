@@ -71,7 +71,7 @@ def kept_in(properties: Mapping[str, Any]) -> int:
 def pinned_in(properties: Mapping[str, Any]) -> str | None:
     """Return the id of the stored generation to serve: the property `Generation`; None if it is left out.
 
-    Without this property, the resource's models are published.
+    Without the property `Generation`, the resource's models are published.
 
     Raises:
         ArtifactError: `Generation` does not have the form of a generation's id.
@@ -125,9 +125,9 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
     """Return the revision of the pushed weights that a model's container fetches, by model name.
 
-    Models with weights from another source are left out.
+    A model whose weights were not pushed to S3 is left out.
 
-    `properties` must have passed `models_of`.
+    The caller must have checked `properties` with `models_of`.
     """
     found = {name: revision_in(settings) for name, settings in properties["Models"].items()}
     return {name: revision for name, revision in found.items() if revision is not None}

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class ModelStore:
     """The store of all generations below one prefix of a bucket; the prefix ends with "/".
 
-    `checkpoint` is called before each request to S3 and raises to stop the work, so that a time limit is kept.
+    `checkpoint` is called before each request to S3; to keep a time limit, it raises an exception that stops the work.
     All methods raise ArtifactError if S3 refuses a request, and MissingBucketError if the bucket does not exist.
     """
 
@@ -40,7 +40,7 @@ class ModelStore:
         return self._layout.uri(generation)
 
     def bundle_uri(self, generation: str) -> str:
-        """Return the S3 URI of a generation's bundle, the ModelDataUrl of a container that serves all models."""
+        """Return the S3 URI of a generation's bundle: the ModelDataUrl of a container that serves all its models."""
         return self._layout.bundle_uri(generation)
 
     def generation_at(self, uri: str) -> str | None:
@@ -48,7 +48,7 @@ class ModelStore:
         return self._layout.generation_at(uri)
 
     def generations(self) -> tuple[str, ...]:
-        """Return the sorted ids of all generations that have archives or marks of removed models."""
+        """Return the sorted ids of all generations that have archives, or marks for removed models."""
         found = {
             *self._bucket.folders(self._layout.prefix),
             *self._bucket.folders(self._layout.tombstones()),
@@ -56,7 +56,7 @@ class ModelStore:
         return tuple(sorted(filter(is_generation_id, found)))
 
     def models(self, generation: str) -> dict[str, str]:
-        """Return the content digest of each archive in a generation by model name, if lmi-cohost wrote the archive."""
+        """Return the content digest of each archive that lmi-cohost wrote into a generation, by model name."""
         return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
 
     def read(self, generation: str) -> Generation:
@@ -110,7 +110,7 @@ class ModelStore:
         return digest
 
     def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
-        """Write the archive of one model into a generation, unless the archive is there already.
+        """Write the archive of one model into a generation, unless the generation already has this archive.
 
         Raises:
             OccupiedError: the archive's key has an object of other content.
@@ -123,14 +123,14 @@ class ModelStore:
         _log.info("wrote %s%s.tar.gz", self.uri(generation), name)
 
     def remove(self, generation: str, models: Mapping[str, str]) -> None:
-        """Remove models (digest by name) from a generation, and leave a mark with each removed digest."""
+        """Remove models (digest by name) from a generation, and write a mark that records each removed digest."""
         # The marks are written first: if the run stops before the deletion, no later deploy may reuse the names.
         for name, digest in models.items():
             self._bucket.put_mark(self._layout.tombstone(generation, name, digest))
         self._delete([self._layout.archive(generation, name) for name in models])
 
     def take_back(self, generation: str, models: Mapping[str, str]) -> None:
-        """Undo `put`: remove each of the models (digest by name) whose archive has exactly this digest."""
+        """Undo `put`: remove each given model (digest by name) whose stored archive has exactly the given digest."""
         keys = {self._layout.archive(generation, name): name for name in models}
         # HeadObject of a missing key is answered with 403 if the role may list only below a prefix; so list first.
         there = [key for key in self._bucket.keys(self._layout.archives(generation)) if key in keys]
@@ -153,7 +153,8 @@ class ModelStore:
     def delete_all(self) -> None:
         """Delete every generation.
 
-        The served generation and its record go last, so that a repeated call finds what is left.
+        The served generation and its record are deleted last, so that a repeated call still finds the other
+        generations.
         """
         served = self.history.served()
         known = {*self.generations(), *self.history.left()} - ({served.generation} if served else set())

@@ -43,7 +43,7 @@ def verify(path: Path) -> list[Fault]:
 
 
 def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
-    """Return an archive's members, and the faults of the archive's form.
+    """Return an archive's members, and the faults of its tar and gzip structure.
 
     The members are empty if a fault prevents further checks.
     """
@@ -59,8 +59,8 @@ def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
 def verify_bundle(path: Path) -> list[Fault]:
     """Return every fault of a bundle, an archive with one folder per model.
 
-    A server can start with all models of a bundle without faults. The limits of `verify` for memory and time apply.
-    The messages name the folder.
+    If no fault is found, a server can start with all models of the bundle. Memory and time are bounded as in `verify`.
+    Each message names the model's folder.
     """
     members, faults = _readable(path, _PACK_BUNDLE)
     if not members:
@@ -83,7 +83,7 @@ def verify_bundle(path: Path) -> list[Fault]:
 
 
 def _same_names(folders: Iterable[str]) -> Iterator[Fault]:
-    """Yield a fault per model name that several folders get; it ends DJL Serving 0.36.0 at its start (recording 29)."""
+    """Yield a fault per model name that several folders get, because DJL Serving 0.36.0 ends then (recording 29)."""
     named: defaultdict[str, list[str]] = defaultdict(list)
     for folder in sorted(folders):
         named[server_name(folder)].append(folder)
@@ -142,7 +142,7 @@ def _check_members(members: Sequence[Member]) -> Iterator[Fault]:
 
 
 def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
-    """Return the folder of an archive that holds its serving.properties, and the faults of that location.
+    """Return the folder of an archive that has the serving.properties, and the faults of this folder's position.
 
     The folder ends with "/"; it is "" for the archive's root, the only correct location.
     """

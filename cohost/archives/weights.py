@@ -1,11 +1,11 @@
 """The S3 keys of pushed weights, and the references to them in an archive's properties.
 
-weights/<model id>/<revision>/<file>        the model's files, which the container fetches
-manifests/<model id>/<revision>.json        written after all files, so an incomplete upload has no manifest
-packed/<model id>/<revision>.part           the same files as the beginning of an archive (packed.py)
+`weights/<model id>/<revision>/<file>` is one of the model's files, which the container fetches.
+`manifests/<model id>/<revision>.json` is written after all files, so an incomplete upload has no manifest.
+`packed/<model id>/<revision>.part` contains the same files as the beginning of an archive (packed.py).
 
-The bucket's name contains the account id, which is not known when a template is written. Properties therefore contain
-`s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the bucket's name.
+The name of the weights bucket contains the account id, which is not known when a template is written. Properties
+therefore contain `s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the bucket's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BELOW_WEIGHTS = re.compile(rf"{WEIGHTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision
 
 @dataclass(frozen=True, order=True)
 class Revision:
-    """One revision of one model, from which the keys of its weights follow; `revision` is a commit's 40 hex digits."""
+    """One revision of one model, which determines the keys of its weights; `revision` is a commit's 40 hex digits."""
 
     model_id: str
     revision: str
@@ -56,7 +56,7 @@ class Revision:
 
     @property
     def location(self) -> str:
-        """Return the value of `option.model_id` with the placeholder for the bucket's name."""
+        """Return the value of `option.model_id`, in which a placeholder stands for the bucket's name."""
         return f"s3://{PLACEHOLDER}/{self.prefix}"
 
     def uri(self, bucket: str) -> str:
@@ -69,7 +69,7 @@ class Revision:
 
 
 def revision_in(properties: Mapping[str, str]) -> Revision | None:
-    """Return the revision whose pushed weights `option.model_id` names with the placeholder of the bucket's name.
+    """Return the revision of the pushed weights in `option.model_id`, with a placeholder for the bucket's name.
 
     Return None if `option.model_id` names other weights.
     """
@@ -77,13 +77,13 @@ def revision_in(properties: Mapping[str, str]) -> Revision | None:
 
 
 def revision_at(uri: str, bucket: str) -> Revision | None:
-    """Return the revision whose pushed weights an archive's `option.model_id` names; None for any other location."""
+    """Return the revision of the pushed weights that an archive's `option.model_id` names; None for other locations."""
     below = uri.removeprefix(f"s3://{bucket}/")
     return None if below == uri else revision_of_key(below)
 
 
 def revision_of_key(key: str) -> Revision | None:
-    """Return the revision that an object belongs to, as file, manifest or packed part; None for any other key."""
+    """Return the revision to which the object at a key belongs (file, manifest or packed part); None for other keys."""
     return _parsed(_BELOW_WEIGHTS, key) or _parsed(_MANIFEST, key) or _parsed(_PART, key)
 
 

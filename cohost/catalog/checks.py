@@ -1,4 +1,4 @@
-"""Checks between the sections of a catalog, for settings that are each allowed but not in combination.
+"""Checks across the sections of a catalog: they find settings that are allowed alone, but not together.
 
 Each check yields one fault per value that the user has to change.
 """
@@ -46,7 +46,7 @@ def check_catalog(catalog: Catalog) -> Catalog:
 
 
 def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield one error per contradiction between settings; `name_faults` yields those of model names."""
+    """Yield one error per contradiction between settings; `name_faults` yields the errors in model names."""
     yield from scaling_faults(catalog)
     yield from _design_faults(catalog.designs, catalog.models)
     yield from _expiry_faults(catalog)
@@ -61,8 +61,8 @@ def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
 def name_faults(models: object) -> Iterator[CatalogError]:
     """Yield a fault for each model name that S3, SageMaker or DJL Serving would reject or confuse with another name.
 
-    Every name without a fault is also unique on the server (`server_name`): of all characters that the server turns
-    into `_`, only the hyphen is allowed in a name.
+    Two names without a fault also differ on the server (`server_name`). The server turns many characters into `_`, but
+    a name may contain only one of them, the hyphen.
     """
     seen: dict[str, str] = {}
     for name in models if isinstance(models, Mapping) else ():
@@ -90,7 +90,7 @@ def scaling_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _topology_faults(endpoint: Endpoint) -> Iterator[CatalogError]:
-    """Yield a fault for each key of `endpoint` that the topology does not read, and for a name that is too long."""
+    """Yield a fault for each key of `endpoint` that the topology ignores, and for an endpoint name that is too long."""
     if endpoint.topology == MULTI_MODEL:
         fixes = {"copy_count": "write initial_instance_count"}
         other = SCALE_TO_ZERO
@@ -200,7 +200,7 @@ def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
 
 
 def _deployment_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield the faults of `deployment`: sizes and waits that do not fit, and rollback alarms that are off."""
+    """Yield the faults of `deployment`: unsuitable sizes and waits, and rollback alarms that are switched off."""
     guardrails = catalog.deployment
     if guardrails is None:
         return
@@ -255,7 +255,7 @@ def _size_faults(guardrails: Guardrails, instances: int) -> Iterator[CatalogErro
 
 
 def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
-    """Yield a fault for each wait that the strategy does not read, and for a time limit shorter than the waits."""
+    """Yield a fault for each wait that the deployment strategy ignores, and for a time limit shorter than the waits."""
     waits = ["wait_interval_in_seconds"] if guardrails.strategy in SIZES else []
     waits += ["termination_wait_in_seconds"] if guardrails.strategy != "rolling" else []
     for key in ("wait_interval_in_seconds", "termination_wait_in_seconds"):
@@ -273,7 +273,7 @@ def _timeout_faults(guardrails: Guardrails) -> Iterator[CatalogError]:
 
 
 def _weights_key_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield a fault for `storage.weights_kms_key` if no weights lie in a bucket of the user's own.
+    """Yield a fault for `storage.weights_kms_key` if no model's weights lie in a bucket that the user owns.
 
     The bucket of lmi-cohost's own weights stack is encrypted with `storage.kms_key`.
     """
@@ -304,10 +304,11 @@ def _expiry_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[CatalogError]:
-    """Yield a fault for each setting of workers that the project's handlers cannot have.
+    """Yield a fault for each setting of workers that a model with a handler of this project cannot have.
 
-    When DJL Serving 0.36.0 stops an asynchronous worker above the minimum, it starts the worker's process again: the
-    process keeps its memory and receives no calls, or the model fails (recorded: `djl_lifecycle`, 28).
+    When DJL Serving 0.36.0 stops an idle asynchronous worker, because there are more workers than the minimum, the
+    server starts the worker's process again. The new process keeps memory but receives no calls, or the model fails
+    (recording 28 in `tests/data/djl_lifecycle`).
     """
     for name, entry in models.items():
         if entry.handler not in ENGINE_HANDLERS:
@@ -342,7 +343,7 @@ def _bounds_of_workers(field: str, workers: DeviceSettings, handler: str) -> Ite
 
 
 def _shared_faults(catalog: Catalog) -> Iterator[CatalogError]:
-    """Yield a fault for each setting that the shared models of a catalog cannot have in one engine process."""
+    """Yield a fault for each setting that models with `handler: shared` cannot have in their common engine process."""
     shared = {name: entry for name, entry in catalog.models.items() if entry.handler == SHARED}
     if not shared and "engines_per_device" in catalog.endpoint.model_fields_set:
         yield _unused("endpoint.engines_per_device", "no model with handler shared", "with handler: shared only")
@@ -368,7 +369,7 @@ def _shared_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[CatalogError]:
-    """Yield the faults of `designs`: overrides for models that are not in the catalog, and crossed bounds."""
+    """Yield the faults of `designs`: overrides for models that the catalog lacks, and a minimum above the maximum."""
     onnx = None if designs is None else designs.cpu_onnx
     for name in () if onnx is None else onnx.overrides:
         if name not in models:
@@ -390,7 +391,7 @@ def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator
 
 
 def _partition_faults(design: InferenceComponents, models: Collection[str]) -> Iterator[CatalogError]:
-    """Yield the faults of `partitions` that need no knowledge of a GPU: other models than those of the catalog."""
+    """Yield the faults of `partitions` that depend on no GPU: its models are not exactly the catalog's models."""
     field = "designs.inference-components.partitions"
     for name in design.partitions:
         if name not in models:

@@ -169,7 +169,7 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """The workers of a model on GPUs, and its GPU memory in MiB if not the same as the host memory."""
+    """The workers of a model on GPUs, and its GPU memory in MiB if that differs from its host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
@@ -184,7 +184,7 @@ _OTHER_FIELDS = {
 
 
 def _number(name: str, unit: str) -> Any:  # pydantic types a field as Any
-    """Return the field of a number, described by the limits that the batching handler has for it."""
+    """Return a pydantic field for a number, whose description states the limits of the batching handler."""
     least, most = _RANGES[name]
     return Field(default=None, description=f"{least} to {most} {unit}")
 
@@ -260,7 +260,7 @@ class EngineSettings(Settings):
 
 
 class BatchedSettings(EngineSettings):
-    """The settings of a model with `handler: batched`: those of all engine processes, and this one's CPU threads."""
+    """The settings of a model with `handler: batched`: those of every engine process, and the number of CPU threads."""
 
     threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
 
@@ -268,7 +268,7 @@ class BatchedSettings(EngineSettings):
 
 
 class SharedSettings(EngineSettings):
-    """The settings of a model with `handler: shared`: those of all engine processes, and the model's part of the time.
+    """The settings of a model with `handler: shared`: those of every engine process, and its share of device time.
 
     The number of CPU threads is a setting of the whole process, so no single model can state it.
     """
@@ -319,7 +319,7 @@ class ModelEntry(ModelSource):
 
     @property
     def engine_settings(self) -> EngineSettings | None:
-        """Return the section that applies to the model's handler; None if the file has none, or with handler stock."""
+        """Return the section for the model's handler; None if the entry lacks the section, or with `handler: stock`."""
         return self.shared if self.handler == SHARED else self.batched
 
     @model_validator(mode="after")
@@ -365,12 +365,12 @@ class Catalog(WeightsSettings):
     @model_validator(mode="before")
     @classmethod
     def _topology_decides(cls, data: Any) -> Any:  # the unchecked content of the file
-        """Fill in the keys of `scaling` that are left out and have a default by topology."""
+        """Fill in the missing keys of `scaling` whose default depends on the topology."""
         return with_topology_defaults(data)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return one line for each key of a model's `properties` that is unknown to this version and not checked."""
+        """Return one line for each key of a model's `properties` that this version neither knows nor checks."""
         return tuple(
             warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
         )

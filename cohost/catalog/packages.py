@@ -1,8 +1,8 @@
 """The catalog's `packages`, which a model needs and the image lacks: pinned requirements, or wheels in the archive.
 
 DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only logs a warning if
-pip fails (`PyEnv.installDependency` of its Python engine). pip resolves a relative `--find-links` from the folder of
-the requirements file if the path exists there (pip's `req_file.py`), so wheels beside that file are found wherever the
+pip fails (`PyEnv.installDependency` of its Python engine). A relative `--find-links` counts from the folder of the
+requirements file if the path exists there (pip's `req_file.py`), so pip finds wheels beside that file wherever the
 server unpacks the archive.
 """
 
@@ -93,7 +93,7 @@ def _checked(text: str, info: ValidationInfo) -> str:
 
 
 def _check_content(path: Path) -> None:
-    """Check that a wheel is a zip file whose files, which pip unpacks in the container, are not far larger than it."""
+    """Check that a wheel is a zip file, and does not become far larger when pip unpacks it in the container."""
     try:
         with zipfile.ZipFile(path) as wheel:
             members = wheel.infolist()
@@ -118,7 +118,7 @@ Packages = Annotated[list[Annotated[str, AfterValidator(_checked)]], AfterValida
 
 
 def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of a requirements.txt: first `others`, then the entries of `packages`, here `texts`.
+    """Return the lines of a requirements.txt: first the lines `others`, then those for `packages` (`texts`).
 
     An entry replaces the line of `others` for the same package. If the file has wheels only, pip uses no index.
     """

@@ -40,8 +40,9 @@ STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
 def properties_of(entry: ModelEntry, endpoint: Endpoint | None = None, name: str | None = None) -> dict[str, str]:
     """Return a model's serving.properties in the order of the file; the same entry always gives the same lines.
 
-    `endpoint` adds its `engines_per_device`, where stated, to a model with `handler: shared`. `name` is the model's
-    name in the catalog, under which the project's handlers report its counters: SageMaker gives the server another one.
+    If `endpoint` states `engines_per_device`, a model with `handler: shared` gets this setting too. `name` is the
+    model's name in the catalog. The project's handlers report the model's counters under this name, because SageMaker
+    gives the server another name.
 
     `rolling_batch` is always disabled, because it is for text generation. `tensor_parallel_degree` is always written,
     because without it one worker takes every GPU of the instance.
@@ -86,7 +87,7 @@ def pushed_revision(entry: ModelEntry) -> Revision | None:
 
 
 def packed_revision(entry: ModelEntry) -> Revision | None:
-    """Return the revision whose weights are packed into a model's archive; None if its weights stay outside."""
+    """Return the revision whose weights are packed into a model's archive; None if it has no weights inside."""
     return pushed_revision(entry) if entry.weights == "archive" else None
 
 
@@ -169,7 +170,7 @@ def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
 
 
 def _handler_settings(entry: ModelEntry, name: str | None) -> dict[str, str | float | bool | None]:
-    """Return the properties for the project's handlers: asynchronous entry point, restarts, the handler's options."""
+    """Return the properties that the project's handlers need: asynchronous entry point, restarts, handler options."""
     if entry.handler not in ENGINE_HANDLERS:
         return {}
     given = {} if entry.engine_settings is None else entry.engine_settings.model_dump()
@@ -206,7 +207,7 @@ def image_of(endpoint: Endpoint, region: str) -> ImageUri:
 
 
 def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    """Return the InferenceAmiVersion: the catalog's, or one whose GPU driver fits the image's CUDA.
+    """Return the InferenceAmiVersion that the catalog states, or else one whose GPU driver fits the image's CUDA.
 
     If the function returns None, SageMaker chooses the InferenceAmiVersion.
     """

@@ -1,7 +1,7 @@
 """A YAML reader that records the line of every value and reports duplicate keys.
 
-PyYAML's own loader keeps the last of two equal keys and drops line numbers. Neither suits a catalog of co-hosted
-models: a model defined twice is a mistake, and the line number locates a fault fastest.
+PyYAML's own loader keeps the last of two equal keys and drops line numbers. A catalog needs reports of duplicate keys
+and line numbers: a model that is defined twice is a mistake, and a line number locates a fault fastest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEEPEST = 100
 
 
 class ExpansionError(yaml.YAMLError):
-    """A small file stands for far more values than it has, by aliases of aliases, or nests them too deep."""
+    """A small file expands to far too many values through aliases of aliases, or nests values too deep."""
 
 
 @dataclass(kw_only=True)
@@ -40,7 +40,7 @@ class YamlSource:
     faults: list[CatalogError] = field(default_factory=list)
 
     def line_of(self, path: str) -> int:
-        """Return the line of the value at a path, or of the nearest value around it; 1 if the file has neither."""
+        """Return the line of the value at a path, or of the nearest value that contains it; 1 if neither exists."""
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 1)
@@ -85,7 +85,7 @@ def read_plain_yaml(path: Path) -> Any:  # YAML holds anything
 
 
 def _check_expansion(root: yaml.Node) -> None:
-    """Raise ExpansionError for a document that is far larger or deeper with its aliases written out.
+    """Raise ExpansionError if a document becomes far too large or too deep when its aliases are expanded.
 
     The check visits each YAML node once, so a small file that would take minutes to expand is refused at once.
     """
@@ -161,7 +161,7 @@ class _Builder:
         return None
 
     def _refuse_duplicates(self, node: yaml.MappingNode, path: str) -> list[yaml.Node]:
-        """Record a fault for each repeated key of a mapping, and return the key's nodes after its first occurrence."""
+        """Record a fault for each repeated key of a mapping, and return the nodes of the repetitions."""
         first: dict[str, int] = {}
         repeated: list[yaml.Node] = []
         for key_node, _ in node.value:

@@ -59,7 +59,7 @@ def bundle(
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the archives that a deploy would publish: one per model, or one of all models that scale to zero together.
+    """Write the archives that a deploy would publish: one per model, or one of all models with topology scale-to-zero.
 
     Example: cohost bundle mdeberta --out dist
     """
@@ -124,7 +124,7 @@ def push(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Add one model to the archives that the endpoint serves, by one upload without a deploy.
+    """Add one model to the archives that the endpoint serves: upload its archive, without a deploy.
 
     Example: cohost push mdeberta
     """

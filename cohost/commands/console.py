@@ -44,7 +44,7 @@ def print_json(content: object) -> None:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write the page of --html to a file and print its path to stderr.
+    """Write the HTML page that --html requests to a file, and print the file's path to stderr.
 
     Raises:
         ReportError: the file cannot be written.
@@ -62,7 +62,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table with a title; values are printed as they are, and never interpreted as Rich's markup."""
+    """Print a table with a title; Rich's markup in a value is printed literally."""
     table = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         # The first column has the name of the row's subject, which is not broken over lines.
@@ -107,7 +107,7 @@ def print_warning(message: str) -> None:
 
 @contextmanager
 def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
-    """Show `doing` on stderr, and yield a callback that shows `awaiting` with the time waited and the limit.
+    """Show the text `doing` on stderr, and yield a callback that shows `awaiting`, the time waited and the limit.
 
     If stderr is not a terminal but, for example, a log file, the callback prints a line every 30 s.
     """
@@ -170,7 +170,7 @@ def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
 
 
 def print_probes(probes: Sequence[Probe] | None) -> None:
-    """Print the outcome of each model's probe; `probes` is None if no probe was requested, [] if no copy runs."""
+    """Print the outcome of each model's probe; `probes` is None if none was requested, [] if no container runs."""
     if probes is None:
         out.print("The models were not called; `cohost status --probe` calls each.")
     elif not probes:

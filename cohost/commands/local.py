@@ -173,9 +173,9 @@ def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False
 
 
 def _become_engines(command: str, arguments: list[str]) -> None:
-    """Replace this process by the module `local_aws.engines`, so that only the module receives Ctrl-C.
+    """Replace this process by one that runs `local_aws.engines`; otherwise this process would receive Ctrl-C too.
 
-    When the module `local_aws.engines` receives Ctrl-C, it stops its server.
+    On Ctrl-C the process that runs `local_aws.engines` stops its server.
     """
     check_packages(_NEEDED, "local")
     os.execv(  # noqa: S606 - our own module, no shell

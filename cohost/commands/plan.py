@@ -96,7 +96,7 @@ def _parts(gpu: WorkerMemory | None) -> dict[str, float] | None:
 
 
 def _engines(plan: MemoryPlan) -> dict[str, Any] | None:
-    """Return the engine processes of the shared models of one device as data; None if no model is shared."""
+    """Return data on one device's engine processes of models with `handler: shared`; None if there is no such model."""
     if plan.engines is None:
         return None
     return {
@@ -128,7 +128,7 @@ def _model(loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, Require
 def _memory_keys(
     loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, RequiredMemory]
 ) -> dict[str, tuple[int | None, int]]:
-    """Return two values of each memory key of the catalog: the catalog's own, None if derived, and the plan's."""
+    """Return each memory key's value in the catalog (None if the catalog states none) and its value in the plan."""
     entry = loaded.catalog.models[model.name]
     planned = needed[model.name]
     keys = {
@@ -177,7 +177,7 @@ def plan(
     region: RegionOption = DEFAULT_REGION,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the GPU and host memory that the models need, and the changes with which they fit.
+    """Show the GPU and host memory that the models need and, if they do not fit, changes that make them fit.
 
     Ends with exit code 1 if the models do not fit into memory at the same time.
 
@@ -209,9 +209,9 @@ def inspect(
     write: Annotated[bool, typer.Option("--write", help="Save the result in the catalog's profiles file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a model's dimensions and weight sizes from config.json and the headers of its safetensors, without weights.
+    """Read a model's dimensions and weight sizes from config.json and its safetensors headers, without its weights.
 
-    Without --folder these files are read from the Hub.
+    Without --folder, config.json and the headers are read from the Hub.
 
     Example: cohost models inspect mdeberta --write
     """
@@ -283,14 +283,14 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
 
 
 def _engines_row(engines: SharedEngines) -> tuple[object, ...]:
-    """Return the row of the engine processes of the shared models in the table of workers."""
+    """Return the row for the engine processes of models with `handler: shared` in the table of workers."""
     gpu = engines.gpu
     idle, peak = (None, None) if gpu is None else (f"{gpu.idle:,.0f}", f"{gpu.peak:,.0f}")
     return "engine process", engines.count, None, None, idle, peak, f"{engines.host_mib:,.0f}", None
 
 
 def _needs(loaded: LoadedCatalog, model: ModelPlan, needed: Mapping[str, RequiredMemory]) -> str:
-    """Format a model's `required_memory_mb`: the catalog's value, and in parentheses the value derived by the plan."""
+    """Format a model's `required_memory_mb`: the catalog's value, and in parentheses the plan's value."""
     stated, planned = _memory_keys(loaded, model, needed)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"
@@ -392,7 +392,7 @@ def engines(
 
 
 def _explain(backend: Backend, found: Sequence[ModelVerdicts]) -> None:
-    """Print the backend's reasons and remarks, each once, with the names of the models that it applies to."""
+    """Print each reason and remark about a backend once, with the names of the models to which it applies."""
     reasons: dict[Reason, list[str]] = {}
     for judged in found:
         verdict = judged.backends[backend]

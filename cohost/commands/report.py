@@ -74,7 +74,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="The folder to write to.")] = DEFAULT_COMPARISON,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the table that compares designs, from results of `cohost bench`, without a deploy or a call.
+    """Write the table that compares designs, from earlier results of `cohost bench`, without a deploy or a call.
 
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
@@ -227,7 +227,7 @@ def _faults(log: Path) -> list[str]:
 def _locustfile() -> Path:
     """Return the path of the locustfile in the package load_tests.
 
-    The package is not imported, because it imports `cohost`, which must not import it in turn.
+    The package load_tests imports `cohost`, so `cohost` must not import load_tests.
     """
     check_packages(("locust", "geventhttpclient", "numpy", "load_tests"), "load")
     spec = importlib.util.find_spec("load_tests")

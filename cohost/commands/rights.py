@@ -78,7 +78,7 @@ def rights(
 
 
 def _write(folder: Path, found: dict[str, list[Document]]) -> None:
-    """Write each policy to a file of its own, and create a missing folder.
+    """Write each policy to a separate file, and create the folder if it is missing.
 
     Raises:
         InvalidValueError: the folder cannot be written to.
@@ -112,7 +112,7 @@ def _check_account(account: str | None) -> None:
 
 
 def _commands(names: list[str] | None) -> list[str]:
-    """Return the named commands, or all.
+    """Return the named commands, or all commands if none is named.
 
     Raises:
         InvalidValueError: a name is not that of a command that calls AWS.

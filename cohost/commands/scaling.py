@@ -38,7 +38,7 @@ def wake(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Wake a scale-to-zero endpoint: request a copy, and wait until a model answers.
+    """Wake a scale-to-zero endpoint: request copies of its inference component, and wait until a model answers.
 
     Example: cohost wake --copies 2
     """
@@ -68,7 +68,7 @@ def sleep(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a scale-to-zero endpoint to sleep: no copies, and after some minutes no instances.
+    """Put a scale-to-zero endpoint to sleep: set its copies to zero, which ends its instances some minutes later.
 
     Example: cohost sleep --until-wake
     """

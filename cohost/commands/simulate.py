@@ -170,7 +170,7 @@ def _compare(
     callers: Callers,
     region: str,
 ) -> Comparison:
-    """Replay the trace with every combination of the catalog's and the overriding scaling settings.
+    """Replay the trace of calls with each combination of `overrides`; all other scaling settings are the catalog's.
 
     A progress bar is drawn on a terminal.
     """

@@ -86,7 +86,7 @@ def push(
 
 @weights_app.command("list")
 def list_weights(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
-    """Show the revisions in the bucket, if each is complete, and the models that use it.
+    """Show each revision in the bucket, its completeness, and the models that use it.
 
     Example: cohost weights list
     """
@@ -109,7 +109,7 @@ def prune(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove revisions that no model of the catalog and no deployed archive uses, and incomplete uploads.
+    """Remove incomplete uploads, and revisions that neither the catalog nor a deployed archive uses.
 
     Example: cohost weights prune --dry-run
     """

@@ -1,1 +1,1 @@
-"""The life of a stack: checks before a deploy, deploy with `cdk`, rollback, expiry, clean-up; start of the emulator."""
+"""The work on a stack: checks before a deploy, deploy, rollback, expiry, clean-up; also the local emulator's start."""

@@ -86,7 +86,7 @@ class Progress:
     _seen: set[str] = field(default_factory=set)
 
     def take(self, events: Sequence[Any]) -> None:
-        """Add CloudFormation's events, oldest first; ignore events that were added before or precede the deploy."""
+        """Add CloudFormation's events, oldest first; ignore those that precede the deploy or were added before."""
         for event in events:
             if event["EventId"] in self._seen or event["Timestamp"] < self.started:
                 continue
@@ -166,13 +166,13 @@ def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) 
 
 
 def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress) -> None:
-    """Read the containers' logs if an event has named an endpoint or an inference component, which run containers."""
+    """Read the containers' logs once an event has named an endpoint or inference component, which run containers."""
     if watch is not None and any(kind in _WITH_CONTAINERS for kind, _ in progress.resources.values()):
         watch.look(groups)
 
 
 def _log_groups(cloudformation: CloudFormationClient, stack: str) -> set[str]:
-    """Return the log groups of containers that are resources of the stack.
+    """Return those log groups of containers that are resources of the stack.
 
     An update that leaves a log group unchanged has no event that names it, so `Progress.log_groups` lacks it.
     """
@@ -190,7 +190,7 @@ def _is_of_containers(kind: str, physical_id: str) -> bool:
 
 
 def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
-    """Return the lines below the error: failed resources, or else the end of cdk's output; then models not loaded."""
+    """Return the lines to print below an error: failed resources, or else cdk's last output; then models not loaded."""
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     lines = progress.failures or output[-_SHOWN_LINES:]
     return "".join(f"\n{line}" for line in (*lines, *_container_failures(progress, watch)))
@@ -199,7 +199,7 @@ def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
 def _container_failures(progress: Progress, watch: LogWatch | None) -> list[str]:
     """Return one line per model that was not loaded.
 
-    If the logs name no such model but a container failed its health check, return the last lines of the log.
+    If the logs name no failed model, but a container failed its health check, return the last lines of its log.
     """
     if watch is None:
         return []

@@ -47,10 +47,10 @@ class Lifetime:
     """The expiry of a deployed endpoint.
 
     `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the time of the expiry in UTC, in the past once the endpoint
-    has expired; None means never. `group` is the group of the schedules; `schedules` has the name of each schedule and
-    the seconds by which it follows `at`. `config` is the endpoint configuration, and `bounds` are the deployed bounds
-    of auto scaling. `state` is SageMaker's status of the endpoint, "Gone" if the endpoint was deleted, or "AtZero" if
-    its copies were removed and scaling is suspended.
+    has expired; None means never. `group` is the group of the schedules; `schedules` has each schedule's name and its
+    delay after `at` in seconds. `config` is the endpoint configuration, and `bounds` are the deployed bounds of auto
+    scaling. `state` is SageMaker's status of the endpoint, "Gone" if the endpoint was deleted, or "AtZero" if its
+    copies were removed and scaling is suspended.
     """
 
     deployment: Deployment
@@ -69,7 +69,7 @@ class Lifetime:
 
     @property
     def lost_scaling(self) -> bool:
-        """Return True if the endpoint lost its auto scaling: deleting an endpoint deregisters its scalable target."""
+        """Return True if the endpoint lost its scaling, because the deletion of an endpoint deregisters its target."""
         return self.state == GONE and self.bounds is not None
 
 
@@ -143,7 +143,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
 
 
 def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
-    """Move the endpoint's expiry. For None, the schedules stay in the stack, disabled and dated 2099-12-31.
+    """Move the endpoint's expiry; for None, disable its schedules and date them 2099-12-31, without deleting them.
 
     Raises:
         StackError: EventBridge Scheduler refuses to read or update a schedule.

@@ -155,7 +155,7 @@ def is_local(url: str) -> bool:
 
 
 def read_key(state: Path, file: str = KEY_FILE) -> dict[str, str]:
-    """Return an access key in a state folder, by default the user's: `key_id` and `secret`.
+    """Return `key_id` and `secret` of an access key in a state folder; by default, of the user's key.
 
     Raises:
         LocalError: the folder has no such access key, or this user may not read it.

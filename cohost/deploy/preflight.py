@@ -66,7 +66,7 @@ def failed(check: str, why: str) -> Finding:
 
 
 def unknown(check: str, why: str) -> Finding:
-    """Return the finding of a check that could not be made, which does not stop a deploy."""
+    """Return the finding of a check that could not be made; this finding does not stop a deploy."""
     return Finding(check=check, outcome="unknown", why=why)
 
 
@@ -139,7 +139,7 @@ def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
 
 
 def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
-    """Check that SageMaker hosting offers the instance type in the region; `quotas` returns `quotas_of`'s result."""
+    """Check that SageMaker hosting offers the instance type in the region, by the region's quotas (`quotas_of`)."""
     wanted = catalog.endpoint.instance_type
     offered = quotas()
     if wanted in offered:
@@ -150,7 +150,7 @@ def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
 
 
 def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Check that the quota has room for the catalog's maximum of instances beside those of other endpoints.
+    """Check that the quota allows the catalog's maximum of instances in addition to those of other endpoints.
 
     An update without downtime runs the old and the new instances side by side, so twice the minimum must fit too.
     """
@@ -189,7 +189,7 @@ _NOT_THERE: Final = "ValidationException"
 def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
     """Check that an existing endpoint of the catalog's name can be updated to the catalog's topology and instance type.
 
-    SageMaker does not update an endpoint with models in its variant to one with inference components, or back.
+    SageMaker does not update an endpoint whose variant names a model to one with inference components, or the reverse.
     SageMaker also does not change the instance type of a variant that is registered with Application Auto Scaling (AWS:
     update endpoints that use auto scaling).
     """
@@ -256,7 +256,7 @@ LOGS: Final = "log groups"
 
 
 def check_log_groups(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Check that no log group with a name of the stack's is left of an endpoint that is gone.
+    """Check that no log group of a deleted endpoint still has the name of a log group of the stack.
 
     The names of the stack's log groups are fixed, and CloudFormation does not create a log group that exists already.
     """
@@ -286,7 +286,7 @@ _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
 
 
 def own_buckets(catalog: Catalog) -> list[str]:
-    """Return the names of the user's own buckets that models' weights are read from."""
+    """Return the names of the user's own buckets from which models' weights are read."""
     named = {catalog.storage.weights_bucket} if any(entry.pushed for entry in catalog.models.values()) else set()
     addresses = [entry.model_id for entry in catalog.models.values() if entry.model_id.startswith(_S3)]
     return sorted({*(one for one in named if one), *(one.removeprefix(_S3).partition("/")[0] for one in addresses)})

@@ -156,7 +156,7 @@ def check_topology(deployment: Deployment) -> None:
 
 
 def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
-    """Return the stored generation with the id `wanted`; for None, the one that served before the present generation.
+    """Return the stored generation with the id `wanted`; if that is None, the one served before the present one.
 
     Raises:
         StackError: no earlier generation is stored, or none has the id `wanted`.
@@ -188,10 +188,10 @@ def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def check_engine_version(template: Mapping[str, Any], name: str, handler: str) -> None:
-    """Check that a model with `handler: shared`, added to a deployed stack, has the version of the stack's models.
+    """Check that a `handler: shared` model added to a deployed stack has the handler version of the stack's models.
 
-    An engine process runs one version of the handler's code, so a model of another version would start a second one,
-    with a CUDA context of its own.
+    An engine process runs one version of the handler's code, so a model of another version would start a second engine
+    process, with a CUDA context of its own.
 
     Raises:
         StackError: the versions differ, or the template has no model store, or several.
@@ -257,7 +257,7 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
-    """Check that the present stack has the topology of the generation and may read the generation's weights."""
+    """Check that the present stack has the generation's topology, and may read the generation's weights."""
     then = target.properties
     if present.get("Layout") != then.get("Layout"):
         raise _missing(target, deployment, "another topology's archives")

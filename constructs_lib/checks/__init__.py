@@ -1,1 +1,1 @@
-"""Checks of a catalog against image, instance type, network and server, made at synth."""
+"""Checks at each `cdk synth` that a catalog suits its image, instance type, network and server."""

@@ -177,7 +177,7 @@ def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
 
 
 def _together(plan: MemoryPlan) -> Iterator[Misfit]:
-    """Yield a warning for models that fit alone but not together: SageMaker then loads them in turns, which is slow."""
+    """Yield a warning if models fit alone but not together: SageMaker then unloads one to load another (slow)."""
     if not plan.gpu_fits:
         yield warning(
             "gpu-memory",
@@ -203,7 +203,7 @@ def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
 
 
 def _required_memory(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
-    """Yield a warning for each model whose stated memory is below its need: it would load, then fail under load."""
+    """Yield a warning for each model that needs more memory than stated: it would load, but fail under many calls."""
     keys = required_memory(catalog, profiles)
     for model in plan.models:
         entry, needed = catalog.models[model.name], keys[model.name]

@@ -30,7 +30,7 @@ _ANY_BUCKET: Final = "named-at-deploy"
 
 
 def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
-    """Yield each setting that would keep the container of topology scale-to-zero from starting; else yield nothing."""
+    """Yield an objection for each setting that would keep a scale-to-zero endpoint's container from starting."""
     if catalog.endpoint.topology != SCALE_TO_ZERO:
         return
     yield from _environment_misfits(catalog)
@@ -51,7 +51,7 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
 
 
 def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfit]:
-    """Yield errors if the models of a plan do not all fit at once: scale-to-zero unloads no model for another."""
+    """Yield errors if a plan's models do not all fit at once: a scale-to-zero endpoint unloads no model for another."""
     for fits, what, used, limit in (
         (plan.gpu_fits, f"one {plan.instance.gpu_name}", plan.gpu_used_mib, plan.gpu_usable_mib),
         (plan.host_fits, "the host's memory", plan.host_used_mib, plan.instance.memory_mib),
@@ -69,7 +69,7 @@ def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfi
 
 
 def _stated_memory_misfits(entry: ModelEntry, model: ModelPlan, plan: MemoryPlan) -> Iterator[Misfit]:
-    """Yield an error for each stated memory of a model that is not free once all other models are loaded."""
+    """Yield an error if the catalog states more memory for a model than is free once all other models are loaded."""
     host_others = plan.host_used_mib - model.host_total_mib
     stated = [("required_memory_mb", entry.required_memory_mb, plan.instance.memory_mib - host_others)]
     if model.gpu is not None:

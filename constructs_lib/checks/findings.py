@@ -34,7 +34,7 @@ class Misfit:
 
 
 def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> list[Misfit]:
-    """Return every objection to an endpoint's settings, errors and warnings, in the order of the catalog."""
+    """Return every objection to an endpoint's settings, errors and warnings alike."""
     instance = INSTANCES.get(endpoint.instance_type)
     found = [
         *_image_misfits(endpoint, image),

@@ -1,7 +1,7 @@
 """The scaling of an endpoint's instances or copies by AWS Application Auto Scaling.
 
-The scaling consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies of
-one step, each with the alarm that triggers it.
+The scaling consists of a scalable target with a target tracking policy and a schedule, and of step scaling policies.
+Each step scaling policy has one step, and an alarm that triggers it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Target = appscaling.CfnScalableTarget
 
 
 class Autoscaling(Construct):
-    """The scaling of the number of instances or copies between bounds, by the load on each of them and by a schedule.
+    """The scaling of the number of instances or copies between bounds, by the load on each one and by a schedule.
 
     `Autoscaling` uses L1 classes of CDK, because the L2 target requires a role of its own although the service-linked
     role works, and the L2 step policy requires two steps although the service accepts one.
@@ -101,8 +101,9 @@ WAKE_COOLDOWN_SECONDS: Final = 60
 class AlarmedStep(Construct):
     """A change of an inference component's number of copies when one of its metrics crosses a threshold.
 
-    The alarm looks at the metric's maximum of each minute. A minute without a value crosses nothing: SageMaker sends no
-    value while the component has no copy, or while no call is refused for lack of a copy.
+    The alarm compares the metric's maximum of each minute with the threshold. A minute without a value does not cross
+    the threshold: SageMaker sends no value while the component has no copy, or while no call is refused for lack of a
+    copy.
 
     Args:
         component_name: the inference component whose copies are scaled.

@@ -1,4 +1,4 @@
-"""The capture of an endpoint's calls and answers in a bucket of their own."""
+"""The capture of an endpoint's calls and answers in a separate bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class DataCapture(Construct):
     """SageMaker's data capture (AWS: "Capture data from real-time endpoint") for an endpoint.
 
-    The records hold what users wrote, so they are not stored beside the archives, and the bucket stays when the stack
+    The records contain texts of users, so they have a bucket apart from the archives. The bucket stays when the stack
     is deleted; S3 deletes each record after `expire_days`.
 
     Args:

@@ -1,4 +1,4 @@
-"""The catalog's deployment guardrails as the DeploymentConfig of a SageMaker endpoint."""
+"""The conversion of the catalog's deployment guardrails to the DeploymentConfig of a SageMaker endpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The parts that endpoints of every topology have in common: role, log group, configuration, the endpoint itself.
 
-The module also has the interface of the archives that an endpoint serves.
+The module also defines the interface `Archives`, the archives that an endpoint serves.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Hosting:
         store: the archives to serve.
         image: the container image with DJL Serving.
         instance_type: the instance type, such as "ml.g5.xlarge".
-        inference_ami_version: the host's image, which decides the GPU driver. None leaves the choice to SageMaker.
+        inference_ami_version: the host's image, which decides the GPU driver; with None, SageMaker chooses it.
         model_data_download_timeout_in_seconds: the time that fetching one archive may take, 60 to 3600.
         container_startup_health_check_timeout_in_seconds: the time until the container must answer pings, 60 to 3600;
             a component's container loads its models within that time.
@@ -63,7 +63,7 @@ class Hosting:
     environment: Mapping[str, str]
 
     def component_startup(self) -> sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty:
-        """Return the two time-outs as the startup parameters of an inference component."""
+        """Return the time-outs of download and health check as the startup parameters of an inference component."""
         return sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
             model_data_download_timeout_in_seconds=self.model_data_download_timeout_in_seconds,
             container_startup_health_check_timeout_in_seconds=self.container_startup_health_check_timeout_in_seconds,
@@ -76,7 +76,7 @@ VARIANTS: Final = "sagemaker:variant:DesiredInstanceCount"
 
 
 def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGroup:
-    """Add a log group that SageMaker would otherwise create without retention, and never delete."""
+    """Add the stack's own log group, because SageMaker's would keep its logs for ever and never be deleted."""
     return logs.LogGroup(
         scope,
         construct_id,
@@ -87,23 +87,23 @@ def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGro
 
 
 def make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
-    """Derive the component's logical id from its name, so that another name is another resource.
+    """Derive the component's logical id from its name, so that another name makes another resource.
 
     CloudFormation never replaces a component, and SageMaker neither renames a component nor moves it to another
-    endpoint. So with one logical id for all names, another endpoint name could not be deployed.
+    endpoint. So if the logical id did not depend on the name, a change of the endpoint's name could not be deployed.
     """
     logical_id = cdk.Stack.of(component).get_logical_id(component)
     component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
 class HostedEndpoint(EndpointMetrics, Construct):
-    """The base class of SageMaker endpoints; the class of a topology adds its model and its variant.
+    """The base class of SageMaker endpoints; a subclass per topology adds the model and the variant.
 
-    The endpoint has the given name. Model and EndpointConfig have generated names, because both are replaced on a
-    change and a fixed name would be taken by the predecessor. Parts have the same ids in every topology. So another
-    topology under the same name is an update of the endpoint: SageMaker rejects the update, the stack rolls back, and
-    the endpoint continues to serve unchanged. With ids that differ by topology, the endpoint would be deleted and
-    created again, without a warning.
+    The endpoint has the name that `hosting` states. Model and EndpointConfig have generated names: a change replaces
+    them, and a fixed name would still be taken by the old resource. Every resource has the same logical id in every
+    topology, so another topology under the same endpoint name is an update of the endpoint. SageMaker rejects such an
+    update, the stack rolls back, and the endpoint continues to serve unchanged. If logical ids differed by topology,
+    the endpoint would be deleted and created again, without a warning.
 
     Args:
         hosting: the endpoint's name, archives, image, instance type and time-outs.
@@ -143,9 +143,9 @@ class HostedEndpoint(EndpointMetrics, Construct):
         self._config.data_capture_config = config
 
     def encrypt_volumes(self, kms_key: str | None) -> None:
-        """Encrypt the EBS volumes of the instances with a KMS key; None leaves the choice of the key to SageMaker.
+        """Encrypt the EBS volumes of the instances with a KMS key; with None, SageMaker chooses the key.
 
-        Instance store disks are not encrypted with this key.
+        The instances' local (instance store) disks are not encrypted with this key.
         """
         self._config.kms_key_id = kms_key
 

@@ -30,8 +30,8 @@ PARTITION: Final = "Specification.ComputeResourceRequirements.AcceleratorPartiti
 def schema_has_partitions() -> bool:
     """Return True if CloudFormation's resource types have the properties of GPU partitions.
 
-    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. The L1 classes of aws-cdk-lib
-    2.275.0 lack both properties of GPU partitions, as do the schemas that cfn-lint ships.
+    The L1 classes of aws-cdk-lib are generated from the schemas of the resource types. The two properties of GPU
+    partitions are missing in the L1 classes of aws-cdk-lib 2.275.0, and in the schemas that cfn-lint ships.
     """
     variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty
     needs = sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty
@@ -179,5 +179,5 @@ class ModelComponent(Construct):
         self._component.add_property_override(PARTITION, partition)
 
     def create_after(self, other: ModelComponent) -> None:
-        """Create the component after another one, and delete it before that one; the log groups are not ordered."""
+        """Create this component after another one, and delete this one first; log groups have no such order."""
         self._component.node.add_dependency(other._component)

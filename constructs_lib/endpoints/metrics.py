@@ -1,6 +1,6 @@
 """The CloudWatch metrics that SageMaker has for every kind of endpoint.
 
-Source: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". No metric is per model.
+Source: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". None of these metrics is reported per model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EndpointMetrics:
         statistic: str = "Average",
         period: cdk.Duration | None = None,
     ) -> cloudwatch.Metric:
-        """Return the metric of this endpoint that has a name in a namespace."""
+        """Return this endpoint's metric with the given name in the given namespace."""
         return cloudwatch.Metric(
             namespace=namespace,
             metric_name=metric_name,
@@ -72,7 +72,7 @@ class EndpointMetrics:
     def metric_overhead_latency(
         self, *, statistic: str = "p99", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of SageMaker's own time per call, in microseconds; it includes the load on a first call."""
+        """Return the metric of SageMaker's own time per call, in microseconds; first calls include the model's load."""
         return self.metric("OverheadLatency", statistic=statistic, period=period)
 
     def metric_gpu_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
@@ -86,7 +86,7 @@ class EndpointMetrics:
     def metric_cpu_utilization(
         self, *, statistic: str = "Average", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """Return the metric of the cores' utilization, in percent, summed over them; no values without instances."""
+        """Return the metric of CPU utilization, in percent, summed over all cores; no values without instances."""
         return self.metric("CPUUtilization", namespace=INSTANCE_NAMESPACE, statistic=statistic, period=period)
 
     def metric_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:

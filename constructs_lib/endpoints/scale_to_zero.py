@@ -48,11 +48,12 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     """An endpoint with one inference component, whose container loads every model of a bundle when it starts.
 
     Only endpoints with inference components can scale in to zero instances (AWS: Scale an endpoint to zero instances).
-    With no copy, a call is refused at once and makes the component start a copy. A component cannot be created without
-    a copy, so a deployment always starts an instance; so does an update of the component.
+    While the component has no copy, a call is refused at once, and makes the component start a copy. A component cannot
+    be created without a copy, so a deployment always starts an instance. An update of the component also starts an
+    instance.
 
-    When the stack is deleted, scaling is deleted before the scaled resource: policies, target, component, endpoint,
-    configuration, model. In any other order SageMaker rejects a deletion, or a resource is left behind.
+    When the stack is deleted, its parts are deleted in this order: scaling policies, scalable target, component,
+    endpoint, configuration, model. In any other order SageMaker rejects a deletion, or a resource is left behind.
 
     Args:
         hosting: the endpoint's name, bundle, image, instance type and time-outs; the time-out of the start-up is for
@@ -148,7 +149,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         )
 
     def _dimensions(self, namespace: str) -> dict[str, str]:
-        """Return the component's dimensions for metrics of calls, the endpoint's for metrics of instances."""
+        """Return a metric's dimensions: for calls, those of the component; for instances, those of the endpoint."""
         if namespace == INVOCATION_NAMESPACE:
             return {"InferenceComponentName": self.component_name}
         return super()._dimensions(namespace)
@@ -175,8 +176,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
 def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
     """Return a production variant without a model, whose number of instances follows the number of copies.
 
-    The variant's maximum of instances has room for the most copies, and for the new copies of one batch during an
-    update of the component.
+    The variant's maximum of instances is large enough for the highest number of copies, plus the new copies of one
+    batch during an update of the component.
     """
     batch = math.ceil(scaling.highest * _batch_percent(scaling) / 100)
     least, most, spare = (
@@ -196,7 +197,7 @@ def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.
 def _requirements(
     instance_type: str, memory_mb: int
 ) -> sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty:
-    """Return a copy's requirements: one GPU, or without GPUs over half of the cores, so one copy per instance."""
+    """Return a copy's requirements: one GPU; on a CPU instance, over half of its cores, so that only one copy fits."""
     instance = INSTANCES.get(instance_type)
     on_cpu = instance is not None and not instance.gpus
     return sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
@@ -207,7 +208,7 @@ def _requirements(
 
 
 def _batch_percent(scaling: Scaling) -> int:
-    """Return the percent of copies that an update replaces at a time: one copy, if there are at most 20."""
+    """Return the percentage of copies that an update replaces at a time: that of one copy, if there are at most 20."""
     least, most = BATCH_PERCENT
     return min(max(100 // scaling.highest, least), most)
 
@@ -215,8 +216,8 @@ def _batch_percent(scaling: Scaling) -> int:
 def _rolling(scaling: Scaling) -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
     """Return the setting that updates copies batch by batch; SageMaker's default is all copies at once.
 
-    The batch is a share, since the number of copies at the time of an update is not known, and for a component of one
-    copy a batch of one copy would be over the most percent.
+    The batch is a percentage, not a number of copies: the number of copies at the time of an update is not known, and
+    one copy of a component with only one copy would exceed SageMaker's highest percentage.
     """
     batch = sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty(
         type="CAPACITY_PERCENT", value=_batch_percent(scaling)

@@ -111,11 +111,11 @@ class EndpointExpiry(Construct):
 
     With topology multi-model only the endpoint is deleted; its model, configuration, archives and bucket stay, so that
     `cohost expire` can create the endpoint again under its name. With topology scale-to-zero all copies are removed,
-    and their instances with them: the bounds are set to zero and scaling is suspended, so that neither a call nor a
-    scheduled action starts a copy; a minute later the number of copies is set to zero.
+    and their instances with them. At the expiry the bounds are set to zero and scaling is suspended, so that neither a
+    call nor a scheduled action starts a copy. One minute after the expiry the number of copies is set to zero.
 
-    The schedules are in a group of their own. `cohost expire` moves the schedules; CloudFormation leaves a moved
-    schedule unchanged until its properties in the template change.
+    The schedules are in a schedule group of their own. `cohost expire` moves the schedules; CloudFormation leaves a
+    moved schedule unchanged until its properties in the template change.
 
     Args:
         endpoint: the endpoint that ends.
@@ -169,7 +169,7 @@ class EndpointExpiry(Construct):
         return cdk.Stack.of(self).to_json_string(facts)
 
     def _moments(self, expiry: Expiry, stated: str) -> tuple[str, str]:
-        """Return the moment of the expiry and one minute later, in Scheduler's format; for a length, as tokens."""
+        """Return the moment of the expiry and one minute later, in Scheduler's format (for a duration, CDK tokens)."""
         if expiry.at is not None:
             return _text(expiry.at), _text(expiry.at, seconds=_THEN_SECONDS)
         if expiry.after is None:
@@ -232,10 +232,10 @@ class EndpointExpiry(Construct):
         return schedule
 
     def _watch(self, topic: sns.ITopic) -> None:
-        """Add the alarm for schedules that fail: the endpoint then bills on, although a notice has announced its end.
+        """Add the alarm for schedules that fail: the endpoint then still bills, although a notice announced its end.
 
-        Scheduler's documents leave open which errors are tried again, so the alarm counts both the failed attempts and
-        the calls that Scheduler has given up.
+        Scheduler's documentation does not say which failed calls are repeated, so the alarm counts both failed attempts
+        and calls that Scheduler has given up.
         """
         failed = {
             name: cloudwatch.Metric(
@@ -267,7 +267,7 @@ class EndpointExpiry(Construct):
         alarm.add_alarm_action(actions.SnsAction(topic))
 
     def _make_role(self) -> iam.Role:
-        """Create the role of this group's schedules only (AWS: EventBridge Scheduler, confused deputy prevention)."""
+        """Create a role for this group's schedules (AWS: EventBridge Scheduler, confused deputy prevention)."""
         conditions = {
             "StringEquals": {
                 "aws:SourceAccount": cdk.Stack.of(self).account,

@@ -156,11 +156,11 @@ def _loading(endpoint: MultiModelEndpoint, alarms: Alarms) -> Iterator[_Watch]:
 
 
 def _idle(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
-    """Yield the alarm for hours in which an instance reported its metrics and no call came.
+    """Yield the alarm for hours in which an instance reported metrics but no call came in.
 
-    Without calls an endpoint has no metric of calls at all, so the sum takes its zeros from the instances' own metric.
-    So a new endpoint is not idle before it has existed for `idle_hours`, and an endpoint that is deleted or scaled to
-    zero is never idle.
+    An endpoint without calls has no metric of calls at all, so the alarm's sum gets its zeros from a metric that the
+    instances report. So a new endpoint is not idle before it has existed for `idle_hours`, and an endpoint that is
+    deleted or scaled to zero is never idle.
     """
     if alarms.idle_hours:
         calls = cloudwatch.MathExpression(

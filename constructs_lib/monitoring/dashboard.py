@@ -112,7 +112,7 @@ def _instances(endpoint: EndpointMetrics) -> list[list[cloudwatch.IWidget]]:
 
 
 def _load(endpoint: EndpointMetrics) -> dict[str, cloudwatch.IMetric]:
-    """Return the metrics that scaling goes by; they show if there are too few instances or copies."""
+    """Return the metrics that control scaling; they show if there are too few instances or copies."""
     if isinstance(endpoint, ScaleToZeroEndpoint):
         return {
             "calls in hand of a copy": endpoint.metric_concurrent_requests_per_copy(),

@@ -1,9 +1,9 @@
 """CloudWatch metrics of each model, which metric filters read from the lines that the project's handlers log.
 
 SageMaker has no metrics per model. A line in a container's log is not JSON, since DJL Serving puts its own prefix in
-front of what a process prints (DJL Serving 0.36.0, PyProcess). CloudWatch extracts neither the embedded metric format
-nor JSON patterns from such a line, but a pattern of space-delimited fields with an ellipsis in front (AWS: "Filter
-pattern syntax for metric filters").
+front of what a process prints (DJL Serving 0.36.0, PyProcess). From a line that is not JSON, CloudWatch reads neither
+the embedded metric format nor JSON patterns. A pattern of space-delimited fields that begins with an ellipsis works
+(AWS: "Filter pattern syntax for metric filters").
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ METRICS: Final[Mapping[str, tuple[str, cloudwatch.Unit]]] = {
 
 
 class ModelMetrics(Construct):
-    """A metric filter per figure that the handlers log of each model; the dimension is the model's name in the catalog.
+    """One metric filter per figure that the handlers log for each model; the dimension is the catalog's model name.
 
     Args:
         endpoint_name: the name of the endpoint, part of the metrics' namespace.

@@ -63,11 +63,11 @@ class Monitoring(Construct):
 
     @property
     def rollback_alarm_names(self) -> list[str]:
-        """Return the names of the alarms that roll an update back, without the alarms that are switched off."""
+        """Return the names of those alarms that roll an update back and are not switched off."""
         return [self.alarms[key].alarm_name for key in ROLLBACK_ALARMS if key in self.alarms]
 
     def _let_alarms_publish(self) -> None:
-        """Allow CloudWatch to publish; the topic's policy for TLS replaces the default policy of SNS."""
+        """Allow CloudWatch to publish to the topic, because the topic's TLS policy replaces SNS's default policy."""
         stack = cdk.Stack.of(self)
         self.topic.add_to_resource_policy(
             iam.PolicyStatement(

@@ -16,16 +16,16 @@ from constructs_lib.acknowledgements import acknowledge
 
 @dataclass(frozen=True, kw_only=True)
 class BucketKey:
-    """The KMS key of a bucket; the rights that this class grants hold for requests through S3 only.
+    """The KMS key of a bucket; the rights that this class grants apply only to requests through S3.
 
-    The key's own policy has to leave rights to the account's IAM policies, as the default key policy does.
+    The key's own policy must let the account's IAM policies grant rights to the key, as the default key policy does.
     """
 
     key: kms.IKey
 
     @classmethod
     def of(cls, scope: Construct, arn: str | None, construct_id: str = "Key") -> BucketKey | None:
-        """Return the key with an ARN; None if the ARN is None."""
+        """Return the key that has this ARN; None if the ARN is None."""
         return None if arn is None else cls(key=kms.Key.from_key_arn(scope, construct_id, arn))
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
@@ -50,7 +50,7 @@ class BucketKey:
 
 
 def encryption_of(key: BucketKey | None) -> dict[str, Any]:
-    """Return a bucket's encryption settings: with the key and an S3 bucket key, or without a key with S3's own keys."""
+    """Return a bucket's encryption settings: the KMS key and an S3 bucket key; without a KMS key, S3's own keys."""
     if key is None:
         return {"encryption": s3.BucketEncryption.S3_MANAGED}
     return {"encryption": s3.BucketEncryption.KMS, "encryption_key": key.key, "bucket_key_enabled": True}

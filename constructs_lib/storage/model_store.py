@@ -3,9 +3,10 @@
 The code of the resource's Lambda function is the folders `archives` and `handler`, and the wheels of models.
 
 The size of the event that CloudFormation sends to the function is checked at synth. An update's event carries the
-properties twice, new and old. CloudFormation invokes the function asynchronously. Lambda's limit for that is 1 MB since
-late 2025, and was 256 KB before (AWS Lambda quotas); CloudFormation states no limit of its own, so the smaller limit is
-used here. CloudFormation's event would not arrive if it were larger, and the stack would hang until its time-out.
+properties twice, new and old. CloudFormation invokes the function asynchronously. Lambda's limit for the event of an
+asynchronous call is 1 MB since late 2025, and was 256 KB before (AWS Lambda quotas). CloudFormation states no limit of
+its own, so the check uses the smaller limit, 256 KB. A larger event would not arrive, and the stack would hang until
+its time-out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _EXCLUDES: Final = ("*", *(line for name in _FOLDERS for line in (f"!{name}", f"
 
 @contextmanager
 def publisher_code(wheels: Mapping[str, bytes]) -> Iterator[lambda_.Code]:
-    """Yield the publishing function's code; the function must be created inside the context.
+    """Yield the publishing function's code; the Lambda function must be created inside the `with` block.
 
     `wheels` has the contents of wheels by file name.
     """
@@ -74,7 +75,7 @@ ENVELOPE_BYTES: Final = 8_192
 
 
 def event_bytes(properties: Mapping[str, object]) -> int:
-    """Return the largest size of an update's event in bytes: the properties twice, in ASCII, and the envelope."""
+    """Return the largest size of an update's event in bytes: the properties twice, in ASCII, and the other fields."""
     return 2 * len(json.dumps(properties, ensure_ascii=True)) + ENVELOPE_BYTES
 
 
@@ -98,7 +99,7 @@ SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
 
 
 class ModelStore(Construct):
-    """The archives of a catalog's models, published under a prefix of a bucket, and their common address.
+    """The archives of a catalog's models, published under a prefix of a bucket, and their common S3 address.
 
     A model that is added or removed leaves the address unchanged; a changed model gives a new address, and so a new
     SageMaker Model and endpoint configuration.
@@ -170,7 +171,7 @@ class ModelStore(Construct):
 
     @property
     def model_data_url(self) -> str:
-        """Return the ModelDataUrl: "s3://<bucket>/<prefix><generation>/", or the bundle's archive below it."""
+        """Return the ModelDataUrl: "s3://<bucket>/<prefix><generation>/", or the URL of a bundle's archive below it."""
         return self._resource.get_att_string("ModelDataUrl")
 
     @property

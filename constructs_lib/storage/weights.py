@@ -26,7 +26,7 @@ _S3 = "s3://"
 
 
 class ModelWeights:
-    """The weights of a catalog's models in S3: pushed by `cohost weights push`, or at an address of the user's.
+    """The weights of a catalog's models in S3: pushed by `cohost weights push`, or at an address that the user states.
 
     Args:
         scope: a construct of the stack.
@@ -93,7 +93,7 @@ class ModelWeights:
         return f"arn:{self._stack.partition}:s3:::{bucket}"
 
     def _shown(self, bucket: str) -> str:
-        """Return the bucket's ARN as cdk-nag writes it in a finding."""
+        """Return a bucket's ARN in the notation of cdk-nag's findings."""
         account, partition = self._stack.account, self._stack.partition
         shown = "<AWS::Partition>" if cdk.Token.is_unresolved(partition) else partition
         return f"arn:{shown}:s3:::{bucket.replace(account, '<AWS::AccountId>')}"
@@ -124,10 +124,10 @@ GENERATION: Final = "cpu-onnx"
 
 
 class OnnxArchives(Construct):
-    """The archives of design 02 (ONNX on a CPU) in the CDK's bootstrap bucket, below a prefix of their own.
+    """The archives of design 02 (ONNX on a CPU) in the CDK's bootstrap bucket, below a separate prefix.
 
-    An archive's key contains its checksum, so the object of a key never changes, and a changed model leaves the common
-    address unchanged: SageMaker loads the new archive at the first call that names its key.
+    An archive's key contains its checksum, so the object at a key never changes. A changed model gets a new key below
+    the unchanged common address, and SageMaker loads the new archive at the first call that names its key.
 
     Args:
         archives: the archives of the exported models.
@@ -161,10 +161,10 @@ class OnnxArchives(Construct):
     def _locate(self, stack: cdk.Stack, archive: Archive) -> cdk.FileAssetLocation:
         """Add an archive to the stack's assets under a key of this project.
 
-        aws_s3_assets would name the archive by a hash of the checksum with the suffix .gz, among all other assets of
-        the account. In SageMaker's documents the archives of multi-model endpoints end with .tar.gz; a key with the
-        content's SHA-256 can be checked by anybody; and a role can be given rights on a prefix. The synthesizer
-        appends the file's last extension to the given hash.
+        The module aws_s3_assets would name the archive by a hash of the checksum with the suffix .gz, among all other
+        assets of the account. A key of this project has three advantages: it ends with .tar.gz, as in SageMaker's
+        documents on multi-model endpoints; its SHA-256 lets anybody check the content; and a role can be given rights
+        on its prefix. The CDK's synthesizer appends the file's last extension to the given hash.
         """
         staged = cdk.AssetStaging(self, archive.name, source_path=str(archive.file), asset_hash=archive.sha256)
         return stack.synthesizer.add_file_asset(

@@ -1,4 +1,4 @@
-"""The catalog's section `designs`: comparison designs, other ways to serve the same models in a separate stack each.
+"""The catalog's section `designs`: other ways to serve the same models for comparison, each in a separate stack.
 
 A design is built only if the catalog names it.
 """
@@ -33,7 +33,7 @@ class OnnxModel(_Settings):
 
 
 class CpuOnnx(_Settings):
-    """Design 02: the models as ONNX on a CPU instance, as a multi-model endpoint.
+    """Design 02: a multi-model endpoint that serves the models as ONNX on a CPU instance.
 
     `serving: translator` is DJL's OnnxRuntime engine with its Java translators, `serving: handler` a Python handler
     that runs onnxruntime. If `serving` is left out, each model gets the translator if DJL's translators support the
@@ -63,8 +63,8 @@ class CpuOnnx(_Settings):
 class InferenceComponents(_Settings):
     """Design 03: one inference component per model on an instance with several GPUs.
 
-    With `partitions`, each model's copies take partitions of GPUs instead of whole GPUs. The layout of each GPU has the
-    partition of every model once.
+    With `partitions`, each model's copies take partitions of GPUs instead of whole GPUs. Every GPU is divided in the
+    same way, into one partition per model.
     """
 
     name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(
@@ -85,7 +85,7 @@ class InferenceComponents(_Settings):
 
     @property
     def layout(self) -> list[str]:
-        """Return the partitions of each GPU, sorted: to SageMaker the same partitions in another order are a change."""
+        """Return the partitions of each GPU, sorted, because SageMaker treats another order of them as a change."""
         return sorted(self.partitions.values())
 
 

@@ -51,8 +51,9 @@ class Guardrails(Settings):
         maximum_batch_size: the size of each batch, with strategy rolling.
         wait_interval_in_seconds: the time between parts or batches, during which the alarms are watched.
         termination_wait_in_seconds: the time that the old instances stay after all traffic has moved, during which the
-            alarms are watched. Not with strategy rolling.
-        maximum_execution_timeout_in_seconds: the time after which the update is rolled back. None: SageMaker's default.
+            alarms are watched; not with strategy rolling.
+        maximum_execution_timeout_in_seconds: the time after which the update is rolled back; None means SageMaker's
+            default.
         rollback_alarms: true for the stack's own alarms of errors and latency, false for none, or names of alarms.
     """
 
@@ -73,13 +74,13 @@ class Guardrails(Settings):
 
     @property
     def size(self) -> int | str | None:
-        """Return the size of the strategy's parts or batches; None with strategy all-at-once."""
+        """Return the size of each part or batch in which the strategy updates the endpoint; None with all-at-once."""
         found: int | str | None = getattr(self, SIZES[self.strategy]) if self.strategy in SIZES else None
         return found
 
 
 def size_of(size: int | str) -> tuple[str, int]:
-    """Return a number of instances or a percentage as Type and Value of SageMaker's CapacitySize."""
+    """Convert a number of instances, or a percentage, to Type and Value of SageMaker's CapacitySize."""
     if isinstance(size, int):
         return "INSTANCE_COUNT", size
     return "CAPACITY_PERCENT", int(size.removesuffix("%"))
@@ -106,7 +107,7 @@ class Expiry:
     at: dt.datetime | None = None
 
     def moment(self, start: dt.datetime) -> dt.datetime:
-        """Return the moment at which an endpoint expires that was deployed or extended at `start`."""
+        """Return the moment of expiry of an endpoint that was deployed or extended at `start`."""
         if self.after is not None:
             return start + self.after
         if self.at is None:

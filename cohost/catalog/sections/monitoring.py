@@ -1,8 +1,8 @@
 """The catalog's sections `monitoring`, `data_capture` and `budget`.
 
-Without `monitoring` there are two alarms: one for an endpoint that is billed and receives no calls, one for calls that
-end with 4xx for minutes on end. With `monitoring`, every alarm is on with the default thresholds below; each threshold
-can be changed, or its alarm switched off with `false`.
+Without `monitoring` there are two alarms: one for an endpoint that is billed and receives no calls, and one for calls
+that end with 4xx for several minutes. With `monitoring`, every alarm is on with the default thresholds below; each
+threshold can be changed, or its alarm switched off with `false`.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Monitoring(Settings):
     """The catalog's section `monitoring`: the recipient and the thresholds of the alarms, and the dashboard.
 
     Attributes:
-        email: the address subscribed to the SNS topic of all alarms; its owner has to confirm once. None leaves the
-            topic without a subscriber; the stack's output then shows how to subscribe.
+        email: the address subscribed to the SNS topic of all alarms; its owner has to confirm once. If `email` is None,
+            the topic has no subscriber, and the stack's output shows how to subscribe.
         dashboard: true to create a CloudWatch dashboard.
-        kms_key: the customer managed key that encrypts the topic. None: the topic is not encrypted at rest.
+        kms_key: the customer managed key that encrypts the topic; without a key, the topic is not encrypted at rest.
         model_metrics: true to have metrics of each model with `handler: batched` or `shared`; CloudWatch bills each.
         alarms: the thresholds of the alarms.
     """
@@ -107,7 +107,7 @@ class DataCapture(Settings):
     Attributes:
         sampling_percentage: percentage of calls that are captured.
         prefix: the prefix of the records in a separate bucket; the endpoint's role may write only below this prefix.
-        kms_key: the key that encrypts the records. None: the bucket's default encryption.
+        kms_key: the key that encrypts the records; without a key, the bucket's default encryption applies.
         expire_days: days after which S3 deletes a record.
     """
 

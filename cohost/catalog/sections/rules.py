@@ -1,7 +1,7 @@
-"""Checks that all sections of a catalog share: unknown keys, and values in a form that AWS and DJL Serving reject.
+"""Checks that all sections of a catalog share: unknown keys, and values whose form AWS or DJL Serving would reject.
 
-Each check of a catalog's value returns an accepted value unchanged, or returns nothing, and rejects a wrong value with
-`refuse`.
+Each check of a value in the catalog rejects a wrong value with `refuse`, and returns an accepted value unchanged or
+returns nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check_model_id(model_id: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Check that an S3 prefix ends with "/", so that SageMaker can append a TargetModel, and its other characters."""
+    """Check an S3 prefix's characters, and that it ends with "/", so that SageMaker can append a TargetModel."""
     if not prefix.endswith("/"):
         allowed, fix = "a prefix that ends with /", f"write {prefix + '/'!r}"
         refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix=fix)
@@ -169,7 +169,7 @@ def check_environment_size(environment: dict[str, str]) -> dict[str, str]:
 
 
 def check_tag(key: str, value: str) -> None:
-    """Check that every AWS service with tagged resources in the stack accepts a tag (AWS tagging reference)."""
+    """Check that a tag is accepted by every AWS service with tagged resources in the stack (AWS tagging reference)."""
     if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
         allowed = f"keys of 1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:"
         refuse("name-not-allowed", f"got the key {key!r}", allowed=allowed, fix="rename it")
@@ -197,7 +197,7 @@ def check_acknowledged(name: str, reason: str) -> None:
 def check_property(key: str, value: str) -> None:
     """Check an entry of `properties`.
 
-    The key must not be one that another field of the catalog sets, nor a misspelt one. The text must be printable
+    The key must not be one that another field of the catalog sets, and must not be misspelt. The text must be printable
     ASCII, since `cdk diff` does not show changes in other text.
     """
     if key in FIELDS_OF_KEYS:

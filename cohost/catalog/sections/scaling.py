@@ -115,16 +115,16 @@ class Scaling(Settings):
 
     @property
     def tracking_scales_in(self) -> bool:
-        """Return True if target tracking scales in, and not only `idle_minutes`.
+        """Return True if target tracking removes instances or copies, and not only the setting `idle_minutes`.
 
-        With `idle_minutes` and at most one copy, target tracking does not scale in, because it would remove the copy
-        before a longer idle time has passed.
+        If `idle_minutes` is set and there is at most one copy, target tracking does not scale in: it could remove the
+        copy before `idle_minutes` have passed.
         """
         return self.idle_minutes is None or self.highest > 1
 
 
 def with_topology_defaults(data: Any) -> Any:  # the unchecked content of the file
-    """Return a catalog's data with the keys of `scaling` filled in that have a default by topology.
+    """Fill in a catalog's missing keys of `scaling` whose default depends on the topology, and return its data.
 
     With topology scale-to-zero the bounds are 0 and 1 copies by default. With topology multi-model target tracking has
     a default metric and target.

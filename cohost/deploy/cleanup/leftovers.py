@@ -1,7 +1,8 @@
 """Resources of this project that still exist, and all SageMaker endpoints of an account and region with their price.
 
-CloudFormation's list of a stack's resources names those that the stack has, and after its deletion those that it left.
-The list omits resources that an update replaced and could not delete; the tags of SageMaker's resources find them.
+CloudFormation lists a stack's resources with their status, even after the deletion of the stack. CloudFormation's list
+of a stack omits resources that an update replaced but could not delete, so they are found by the tags of SageMaker's
+resources.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _LOGGING: Final = {ENDPOINT: "Endpoints", COMPONENT: "InferenceComponents"}
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
-    """One resource that exists. `kept` is True if deleting the resource's stack leaves the resource on purpose."""
+    """One resource that still exists. `kept` is True if its stack's deletion leaves the resource on purpose."""
 
     type: str
     name: str
@@ -75,7 +76,7 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 
 
 def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
-    """Return the name of the stack that created a SageMaker resource, from the tags; None if they name no stack."""
+    """Return the name of the stack that created a SageMaker resource, read from its tags; None if no tag names it."""
     pages = sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
     tags = {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
     return tags.get(STACK_TAG) or tags.get(_CLOUDFORMATION_TAG)
@@ -91,7 +92,7 @@ class _Account:
         self._groups = cache(self._list_groups)
 
     def logs_of(self, resource_type: str, name: str, stack: str) -> Iterator[Leftover]:
-        """Yield the log group of an endpoint or a component, which SageMaker creates if no stack did and never deletes.
+        """Yield the log group of an endpoint or component; SageMaker creates a missing one, and never deletes it.
 
         Upper and lower case are ignored: the name of a deleted resource is known in lower case only.
         """
@@ -117,14 +118,14 @@ def _listed(account: _Account, stacks: Iterable[OurStack]) -> Iterator[Leftover]
 
 
 def _made_anew(account: _Account, resource: StackResource) -> bool:
-    """Return True if the stack's resource was deleted and another of that name exists, which now owns the log group."""
+    """Return True if the stack's resource was deleted, and a newer resource of its name now owns the log group."""
     return resource.gone and resource.name in {name.lower() for name in account.names(resource.type).values()}
 
 
 def _tagged(account: _Account, stacks: set[str]) -> Iterator[Leftover]:
-    """Yield the endpoints and models whose tags name one of the stacks, with components and log groups of endpoints.
+    """Yield endpoints and models whose tags name one of the stacks, and the endpoints' components and log groups.
 
-    Endpoint configurations have no such tag.
+    Endpoint configurations have no tag that names a stack.
     """
     for kind in (ENDPOINT, MODEL):
         for arn, name in account.names(kind).items():
@@ -202,7 +203,7 @@ def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _instance_types(sagemaker: Any, config: str) -> dict[str, str | None]:
-    """Return the instance type of each variant, None for a variant without one; {} if the configuration was deleted."""
+    """Return the instance type of each variant (None if it has no type); {} if the configuration was deleted."""
     try:
         variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]
     except ClientError as error:

@@ -1,7 +1,7 @@
 """The types of resources that the stacks of this project create, with cost, test for existence, and removal of each.
 
 KINDS has the types in the order of removal: scaling resources before the resources that they scale, callers before the
-resources that they call. `bills` is stated for types that cost money while nobody calls them.
+resources that they call. `bills` is set for types whose resources cost money even while nobody calls them.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Kind:
 
     `bills` states the costs of a resource while it exists; None means no costs. The functions `there`, `remove` and
     `state` take a session and the resource's name: `there` returns a true value if the resource exists, or may raise
-    the service's error if not; `remove` deletes it; `state` returns its status, and is None for types that change at
-    once.
+    the service's error if not; `remove` deletes it; `state` returns its status, and is None for types whose resources
+    change at once.
     """
 
     type: str
@@ -131,7 +131,7 @@ def wait_until_steady(session: boto3.Session, kind: Kind, name: str, polling: Po
 
 
 def names_by_arn(session: boto3.Session, resource_type: str, **filters: str) -> dict[str, str]:
-    """Return the names of SageMaker's resources of one type, by ARN. The ARN has the name in lower case."""
+    """Return the names of SageMaker's resources of one type, by ARN, because an ARN has the name only in lower case."""
     operation, noun = LISTED[resource_type]
     client: Any = session.client("sagemaker")
     return {
@@ -153,8 +153,8 @@ def name_in(physical_id: str) -> str:
 def _arguments(by: By, session: boto3.Session, name: str) -> Mapping[str, Any]:
     """Return an operation's arguments for a resource.
 
-    If `by` is a function, return its result. If `by` is a text, it is the name of the operation's only argument, whose
-    value is the resource's name, in a list if `by` ends in "s".
+    If `by` is a function, return its result. If `by` is a text, it names the operation's only argument. The value of
+    this argument is the resource's name, or, if `by` ends in "s", a list with this one name.
     """
     return by(session, name) if callable(by) else {by: [name] if by.endswith("s") else name}
 
@@ -171,7 +171,7 @@ def _call(service: str, operation: str, by: By, field: str | None = None) -> Cal
 
 
 def _both(service: str, describe: str, remove: str, by: By) -> tuple[Call, Call]:
-    """Return the functions that describe and delete a resource, for a type whose operations take equal arguments."""
+    """Return a function that describes a resource and one that deletes it; both operations take equal arguments."""
     return _call(service, describe, by), _call(service, remove, by)
 
 
@@ -187,7 +187,7 @@ def _targets(session: boto3.Session, name: str) -> dict[str, Any]:
 
 
 def _schedules(session: boto3.Session, name: str) -> list[dict[str, str]]:
-    """Return name and group of the schedules with a name. A schedule's physical id is its name alone, without group."""
+    """Return name and group of each schedule with this name, since a schedule's physical id lacks the group."""
     client: Any = session.client("scheduler")
     return [
         {"Name": one["Name"], "GroupName": one["GroupName"]}

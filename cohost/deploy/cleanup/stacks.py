@@ -1,4 +1,4 @@
-"""The CloudFormation stacks of this project, deleted stacks too, their resources, and the deletion of a stack."""
+"""The CloudFormation stacks of this project (existing and deleted), their resources, and a stack's deletion."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class OurStack:
-    """One stack of this project. `arn` identifies the stack even after its deletion, which the name does not."""
+    """One stack of this project. `arn` identifies the stack even after its deletion; the stack's name does not."""
 
     name: str
     arn: str
@@ -70,7 +70,7 @@ class StackResource:
 
 
 def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
-    """Return this project's stacks with a name, or for None all of them, deleted ones too.
+    """Return this project's stacks of one name, or all of them if the name is None; deleted stacks are included.
 
     CloudFormation lists a deleted stack for 90 days.
     """
@@ -112,8 +112,8 @@ def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]
 def delete_stack(session: boto3.Session, stack: OurStack, polling: Polling, *, everything: bool) -> list[StackResource]:
     """Delete a stack: wait for operations that are under way, and repeat a deletion that failed.
 
-    Return the resources that CloudFormation could not delete in several attempts, which are left. Objects that others
-    put into the stack's bucket are deleted only with `everything`.
+    Return the resources that remain because CloudFormation could not delete them in several attempts. Objects that
+    others put into the stack's bucket are deleted only with `everything`.
 
     Raises:
         CleanupError: the stack has termination protection, or an operation did not end within the limit of `polling`.

@@ -31,7 +31,7 @@ class Inventory:
         return [one for one in self.resources if everything or not one.kept]
 
     def kept(self) -> list[Leftover]:
-        """Return the resources that the deletion of their stack left on purpose."""
+        """Return the resources that remain on purpose after the deletion of their stack."""
         return [one for one in self.resources if one.kept]
 
 
@@ -40,7 +40,7 @@ class Outcome:
     """The result of a clean-up.
 
     `removed` names the stacks and resources that were removed, `faults` has an error text per one that could not be
-    removed, and `after` is the inventory when the clean-up had ended.
+    removed, and `after` is the inventory after the clean-up.
     """
 
     removed: tuple[str, ...]
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
-    """List what exists of one stack, or for None of all stacks of this project."""
+    """List the existing resources of one stack, or of all stacks of this project if the stack's name is None."""
     stacks = find_stacks(session, stack)
     return Inventory(
         stacks=tuple(one for one in stacks if not one.gone), resources=tuple(find_leftovers(session, stacks))
@@ -57,11 +57,11 @@ def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
 
 
 def clean_up(session: boto3.Session, stack: str | None, polling: Polling, *, everything: bool) -> Outcome:
-    """Remove one stack, or for None all stacks of this project, and the resources that remain after their deletion.
+    """Remove one stack (or all of this project, if the name is None), and the resources that its deletion leaves.
 
-    A stack or resource that cannot be removed does not keep the others from being removed. With `everything`, the
-    buckets that a stack retains on deletion are removed too, with the objects that others put into them. A second
-    clean-up of the same stacks finds nothing to remove.
+    If one stack or resource cannot be removed, the others are still removed. With `everything`, the buckets that a
+    stack retains on deletion are removed too, with the objects that others put into them. A second clean-up of the same
+    stacks finds nothing to remove.
     """
     removed: list[str] = []
     faults: list[str] = []

@@ -1,4 +1,4 @@
-"""The stacks of a catalog as `cdk synth` writes them, and the names in them that the rights of a caller need."""
+"""The stacks of a catalog as `cdk synth` writes them, and the names in them that a caller's IAM policy mentions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCHEDULE: Final = "AWS::Scheduler::Schedule"
 
 
 def synthesise(stack: str, catalog: Path, folder: Path) -> None:
-    """Run `cdk synth` for a stack of a catalog, with the assembly in `folder`; cdk's own messages go to stderr.
+    """Run `cdk synth` for a stack of a catalog; write the assembly to `folder`, and cdk's own messages to stderr.
 
     Raises:
         LocalError: the program `cdk` or `node` is missing.
@@ -75,7 +75,7 @@ def read_stacks(folder: Path, stack: str, *, partition: str, region: str, accoun
 
 
 def caller_of(catalog: Catalog, stacks: Sequence[StackRights]) -> Caller:
-    """Return the caller of a catalog's stacks, the first of which has the endpoint.
+    """Return the `Caller` for a catalog's stacks; the first of the stacks must be the endpoint's.
 
     Raises:
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.

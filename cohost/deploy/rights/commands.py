@@ -1,7 +1,7 @@
 """The actions that the commands of `cohost` call with the caller's own credentials.
 
-tests/unit/deploy/rights reads the calls of each command's modules and holds this table against them. In the ARNs the
-names in braces stand for the values of `policies.Caller.values`; a value that a catalog lacks drops the grant.
+The tests in tests/unit/deploy/rights compare this table with the calls in each command's modules. A name in braces in
+an ARN stands for a value of `policies.Caller.values`; if the catalog has no such value, the grant is left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _STORE: Final = ("arn:{partition}:s3:::{bucket}",)
 _ARCHIVES: Final = ("arn:{partition}:s3:::{bucket}/{prefix}*",)
 _WEIGHTS: Final = ("arn:{partition}:s3:::{weights_bucket}",)
 _WEIGHT_FILES: Final = ("arn:{partition}:s3:::{weights_bucket}/*",)
-# These two placeholders are empty, and lack a value where the stack has no component, or has one.
+# The placeholders `with_component` and `without_component` are replaced by nothing. `with_component` has no value if
+# the stack has no component, and `without_component` has no value if the stack has a component.
 _SCALABLE: Final = ("arn:{partition}:application-autoscaling:{region}:{account}:scalable-target/*{with_component}",)
 _WITH_COMPONENT: Final = ("*{with_component}",)
 _WITHOUT_COMPONENT: Final = ("*{without_component}",)
@@ -119,7 +120,7 @@ COMMANDS: Final[Mapping[str, tuple[Grant, ...]]] = {
     "invoke": (_READ_STACK, *_CALL, *_READ_COPIES, _LIST_ARCHIVES, _READ_CONTAINER_LOGS),
     "push": (
         _READ_STACK,
-        # The template has the engine of the workers that serve a shared model.
+        # The template states the handler version that a model with `handler: shared` must have.
         Grant(actions="cloudformation:GetTemplate", on=_STACKS),
         _LIST_ARCHIVES,
         _READ_ARCHIVES,

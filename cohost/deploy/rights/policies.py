@@ -1,7 +1,7 @@
-"""Two least policies of a catalog's stacks: for their caller, and for the role of CloudFormation.
+"""Two least IAM policies for a catalog's stacks: one for their caller, one for CloudFormation's role.
 
-The resources are those of the synthesised templates. A name that CloudFormation generates begins with the stack's name,
-which it may shorten; so a statement has the beginning of the name and a wildcard.
+The policies name the resources of the synthesised templates. CloudFormation begins a generated name with the stack's
+name, which it may shorten; so a policy has the beginning of the stack's name and a wildcard.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Place:
     qualifier: str = _DEFAULT_QUALIFIER
 
     def values(self) -> Values:
-        """Return the values of the placeholders that every ARN may have."""
+        """Return the values of those placeholders that any ARN may contain."""
         return {
             "partition": (self.partition,),
             "region": (self.region,),
@@ -57,7 +57,7 @@ class Place:
 
 
 def qualifier_of(template: Template) -> str:
-    """Return the qualifier of the bootstrap that a template needs."""
+    """Return the qualifier of the `cdk bootstrap` that a template needs."""
     default = str(template.get("Parameters", {}).get("BootstrapVersion", {}).get("Default", ""))
     found = _QUALIFIER.fullmatch(default)
     return _DEFAULT_QUALIFIER if found is None else found[1]
@@ -87,14 +87,14 @@ class StackRights:
         }
 
     def names_of_type(self, resource_type: str) -> tuple[str, ...]:
-        """Return the names, or their patterns, of the resources of a type."""
+        """Return the names of the resources of a type, or patterns for generated names."""
         return tuple(name for logical_id in self.of_type(resource_type) for name in self.names(logical_id))
 
     def names(self, logical_id: str) -> tuple[str, ...]:
         """Return the name of a resource, or patterns of the name that CloudFormation generates.
 
-        SageMaker writes names in ARNs in lower case (aws/amazon-sagemaker-examples#293). No source says which form a
-        policy is compared with, so both are returned.
+        SageMaker writes names in ARNs in lower case (aws/amazon-sagemaker-examples#293). No source says if IAM compares
+        a policy with the name in the template or with the lower-case name, so both are returned.
         """
         resource = self._resources[logical_id]
         kind = resource["Type"]
@@ -137,7 +137,7 @@ class StackRights:
         return {"AWS::Partition": place.partition, "AWS::Region": place.region, "AWS::AccountId": place.account}
 
     def deployment(self) -> Iterator[_Permission]:
-        """Yield what CloudFormation's role needs for the stack's resources.
+        """Yield the permissions that CloudFormation's role needs for the stack's resources.
 
         Raises:
             StackError: the template has a resource type whose rights are not known.
@@ -149,7 +149,7 @@ class StackRights:
                     yield from self._permissions(grant, logical_id, properties)
 
     def cleanup(self) -> Iterator[_Permission]:
-        """Yield what `cohost cleanup` needs to remove the resources that the stack left."""
+        """Yield the permissions that `cohost cleanup` needs to remove the resources that the stack left."""
         for logical_id, resource in self._resources.items():
             for grant in _known(resource["Type"], logical_id).cleanup:
                 yield from self._permissions(grant, logical_id, resource.get("Properties", {}))
@@ -202,9 +202,9 @@ def _conditions(condition: str, values: Values) -> list[str]:
 
 
 def expand(pattern: str, values: Values) -> Iterator[str]:
-    """Yield a pattern once for each combination of its placeholders' values; a value that is an ARN is yielded alone.
+    """Fill in a pattern with each combination of its placeholders' values; a value that is an ARN is yielded alone.
 
-    A placeholder without a value yields nothing.
+    If a placeholder has no value, nothing is yielded.
     """
     names = [name for _, name, _, _ in string.Formatter().parse(pattern) if name]
     for chosen in itertools.product(*(values.get(name, ()) for name in names)):
@@ -213,7 +213,7 @@ def expand(pattern: str, values: Values) -> Iterator[str]:
 
 
 def cloudformation_policies(stacks: Iterable[StackRights]) -> list[Document]:
-    """Return the policies for `cdk bootstrap --cloudformation-execution-policies`; one, if IAM's limit allows it.
+    """Return the policies for `cdk bootstrap --cloudformation-execution-policies`; one policy, if it is not too long.
 
     Raises:
         StackError: a template has a resource type whose rights are not known.
@@ -223,7 +223,7 @@ def cloudformation_policies(stacks: Iterable[StackRights]) -> list[Document]:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The caller's view of a catalog's stacks.
+    """The stacks of a catalog, and the values that the IAM policies of their caller need.
 
     Args:
         stacks: the stack of the endpoint and the stacks that it depends on.
@@ -234,7 +234,7 @@ class Caller:
     values: Values
 
     def policies(self, commands: Iterable[str]) -> list[Document]:
-        """Return the policies of somebody who runs the given commands; one, if IAM's limit allows it."""
+        """Return the policies of somebody who runs the given commands; one policy, if it is not too long for IAM."""
         return _documents(permission for command in commands for permission in self._needed(command))
 
     def _needed(self, command: str) -> Iterator[_Permission]:
@@ -247,7 +247,7 @@ class Caller:
 
 
 def _documents(permissions: Iterable[_Permission]) -> list[Document]:
-    """Return policies of the fewest statements: one statement has all actions on the same resources and conditions."""
+    """Return policies with few statements: one statement has all actions with the same resources and conditions."""
     on: dict[tuple[str, str], dict[str, None]] = {}
     for one in permissions:
         on.setdefault((one.action, one.condition), {})[one.resource] = None
@@ -284,5 +284,5 @@ def _document(statements: list[Document]) -> Document:
 
 
 def size(document: Document) -> int:
-    """Return the characters of a policy as IAM counts them: without white space."""
+    """Return the number of a policy's characters as IAM counts them: without white space."""
     return len(json.dumps(document, separators=(",", ":")))

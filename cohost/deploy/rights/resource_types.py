@@ -1,12 +1,12 @@
 """The actions that CloudFormation needs for each resource type of this project's templates.
 
-Source of the actions: the permissions of the handlers in CloudFormation's resource schemas (create, read, update,
-delete, and those of tags), and for a custom resource AWS's error text of a role without lambda:InvokeFunction
+The actions are the permissions of the handlers in CloudFormation's resource schemas (create, read, update, delete, and
+those of tags). The action for a custom resource is from AWS's error text for a role without lambda:InvokeFunction
 (aws-solutions/centralized-logging-with-opensearch#216). An action that the handler calls only for a certain property is
-granted only to a template with this property. tests/unit/deploy/rights holds the table against the schemas.
+granted only to a template with this property. The tests in tests/unit/deploy/rights compare the table with the schemas.
 
 Source of the resources and conditions: Service Authorization Reference. In the ARNs, `{name}` stands for the resource's
-name, and the other names for partition, region, account and bootstrap qualifier.
+name; the other placeholders stand for partition, region, account and bootstrap qualifier.
 """
 
 from __future__ import annotations
@@ -449,5 +449,5 @@ RESOURCE_TYPES: Final[Mapping[str, ResourceRights]] = {
 
 
 def rights_of(resource_type: str) -> ResourceRights | None:
-    """Return the rights for a resource type; None for a type that the table lacks."""
+    """Return the rights for a resource type; None if the table of rights lacks the type."""
     return RESOURCE_TYPES.get("Custom::" if resource_type.startswith("Custom::") else resource_type)
