@@ -1,7 +1,7 @@
-"""Model sizes from Hugging Face files, without loading the model: config.json and the headers of safetensors files.
+"""Read a model's sizes from its config.json and the headers of its safetensors files, without loading the model.
 
-Hugging Face's own client reads the headers. From the Hub the client reads them by range requests, so that no weights
-are downloaded, and only when a user requests it.
+Hugging Face's own client reads the headers. Headers on the Hub are read by range requests, so that no weights are
+downloaded, and only when a user requests it.
 """
 
 from __future__ import annotations
