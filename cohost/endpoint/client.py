@@ -248,8 +248,7 @@ class CohostClient:
         return answer
 
     def _there(self, model: str, send: Callable[[], Answer], ready_s: float, restart_s: float) -> Answer:
-        """Make a call; wait `ready_s` seconds at most for the model's loading, `restart_s` for its process's restart.
-        """
+        """Make a call; wait at most `ready_s` seconds for the model's loading, `restart_s` for a process's restart."""
         loading = self._loading.get(model) or self._loading.setdefault(
             model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
         )
@@ -261,8 +260,7 @@ class CohostClient:
         return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
 
     def _list_live(self) -> dict[str, str]:
-        """Return the TargetModel of each model, pushed ones too, that has an archive in the deployed set of archives.
-        """
+        """Return the TargetModel of each deployed or pushed model, from the deployed set of archives in S3."""
         prefix = f"{self.deployment.prefix}{self.deployment.generation}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.deployment.bucket, Prefix=prefix)
         try:

@@ -38,8 +38,7 @@ DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemake
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The copies of an inference component: the numbers desired and running, with the component's status and failure.
-    """
+    """The copies of an inference component: the numbers desired and running, the component's status and failure."""
 
     status: str
     desired: int
@@ -49,8 +48,7 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Auto scaling's minimum and maximum number of copies. If `suspended`, neither a call nor the schedule adds copies.
-    """
+    """Auto scaling's minimum and maximum of copies. If `suspended`, neither a call nor the schedule adds copies."""
 
     minimum: int
     maximum: int

@@ -159,8 +159,7 @@ def refusal_of(model: str, error: ClientError) -> InvocationError:
 
 
 def _said(message: str) -> str:
-    """Return a container's error as one line: `type`, `message` and `error` of DJL Serving's JSON, else the whole text.
-    """
+    """Return a container's error as one line: `type`, `message` and `error` of DJL's JSON, else the whole text."""
     try:
         content = json.loads(message)
     except ValueError:

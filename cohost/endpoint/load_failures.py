@@ -142,8 +142,7 @@ class LogReader:
 
     @staticmethod
     def _message(answer: str) -> str:
-        """Return the value of `message` in a container's JSON answer; return an answer without a `message` unchanged.
-        """
+        """Return the value of `message` in a container's JSON answer, or the whole answer if it has none."""
         found = _OF_JSON.search(answer)
         return answer if found is None else found["text"]
 

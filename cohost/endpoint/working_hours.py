@@ -49,8 +49,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """The settings of a command's wait: its limit in seconds, the callback that receives its progress, and its clock.
-    """
+    """The settings of a command's wait: its limit in seconds, the callback for its progress, and its clock."""
 
     limit_s: float
     notice: Callable[[Waiting], None]

@@ -50,8 +50,7 @@ class Item:
 
 @dataclass(kw_only=True)
 class Bin:
-    """One endpoint of a fleet: its capacity, the used part of each size, and its models' names in order of placement.
-    """
+    """One endpoint of a fleet: its capacity, the used part of each size, and its models' names in the order placed."""
 
     capacity: Sizes
     used: list[float]

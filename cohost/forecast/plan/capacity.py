@@ -1,5 +1,4 @@
-"""Compute the workers and the batch that each model of a memory plan could have, and the change that makes a plan fit.
-"""
+"""Compute the most workers and largest batch that fit for each model of a memory plan, or a change that makes it fit."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ MOST_BATCH: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """One model's largest number of workers, and its largest batch, if only that number changes; 0 if not even 1 fits.
-    """
+    """One model's most workers that fit, and its largest batch, if nothing else changes; 0 if not even 1 fits."""
 
     name: str
     workers: int
@@ -63,8 +61,7 @@ def first_change(plan: MemoryPlan) -> str | None:
 
 
 def _changes(plan: MemoryPlan) -> Iterator[tuple[str, bool]]:
-    """Yield each change as a sentence, with True if the plan would then fit: cheap changes first, large models first.
-    """
+    """Yield each change as a sentence, with True if the plan would then fit; cheap changes come first."""
     device = "cpu" if plan.models[0].gpu is None else "gpu"
     by_size = sorted(plan.models, key=lambda model: model.gpu_total_mib or model.host_total_mib, reverse=True)
     for model in by_size:

@@ -77,8 +77,7 @@ def _segments(parts: Iterable[tuple[str, int, float]]) -> Iterable[Segment]:
 
 
 def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *, width: int = BAR_WIDTH) -> Text:
-    """Return a bar with a legend, as text: `width` characters stand for `capacity_mib`; more memory gives a longer bar.
-    """
+    """Return a bar with a legend, as text; `width` characters stand for `capacity_mib`, more memory is longer."""
     used = sum(segment.mib for segment in segments)
     scale = width / max(capacity_mib, 1.0)
     text = Text.assemble((title, "bold"), f"  {used:,.0f} of {capacity_mib:,.0f} MiB\n")

@@ -133,8 +133,7 @@ class MemoryPlan:
 
     @property
     def gpu_margin_mib(self) -> float:
-        """Return one GPU's free memory, in MiB, while all workers are at their peaks; negative if the GPU is too small.
-        """
+        """Return one GPU's free memory, in MiB, when all workers are at their peaks; negative if it is too small."""
         return self.gpu_usable_mib - self.gpu_used_mib
 
     @property
@@ -156,8 +155,7 @@ class MemoryPlan:
 
     @cached_property
     def host_used_mib(self) -> float:
-        """Return the used host memory, in MiB: system, DJL Serving, all workers, `page_cache_mib` and `host_check_mib`.
-        """
+        """Return the used host memory, in MiB: system, router, all workers, `page_cache_mib` and `host_check_mib`."""
         server = self.figures.system_mib + self.figures.router_mib + self.page_cache_mib + self.host_check_mib
         return server + self.host_workers_mib
 
@@ -372,8 +370,7 @@ def _on_its_own(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemor
 
 
 def _beside_others(demand: Demand, on_host: SharedEngines, on_card: SharedEngines, *, on_gpu: bool) -> RequiredMemory:
-    """Return the memory keys of a shared model; on a GPU, its weights take host memory only while they are converted.
-    """
+    """Return the memory keys of a shared model; on a GPU, its weights need host memory only during their conversion."""
     host = host_worker_mib(demand, on_gpu=on_gpu)
     process = on_card.gpu
     passes = 0.0 if process is None else (process.activations + process.slack) * on_card.count
@@ -386,8 +383,7 @@ def _beside_others(demand: Demand, on_host: SharedEngines, on_card: SharedEngine
 
 
 def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
-    """Return the catalog with derived memory keys for each model that has a profile and no memory key in the catalog.
-    """
+    """Return the catalog with derived memory keys for each model that has a profile and no memory key of its own."""
     derived = {}
     for name, memory in required_memory(catalog, profiles).items():
         entry = catalog.models[name]
