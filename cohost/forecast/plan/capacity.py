@@ -1,4 +1,4 @@
-"""Compute the most workers and largest batch that fit for each model of a memory plan, or a change that makes it fit."""
+"""Compute how many workers and what batch size fit for each model of a memory plan, or what change makes it fit."""
 
 from __future__ import annotations
 
