@@ -102,11 +102,11 @@ class _Restarts:
 class CohostClient:
     """The client of one deployed endpoint, which calls its models by their names in the catalog.
 
-    Thread-safe, since boto3's clients are. Of the threads that wait for the same model, or for the same endpoint to
-    wake up, only one polls. The client `s3` is used only for a model name that the stack's outputs lack, because such a
-    model may have been pushed (`cohost push`) since the last deploy. The client `sagemaker` is used only while a
-    scale-to-zero endpoint wakes up, to ask for the number of running copies; if `sagemaker` is None, the call is
-    repeated once per minute instead.
+    The client is thread-safe, since boto3's clients are. Of the threads that wait for the same model, or for the same
+    endpoint to wake up, only one polls. The client `s3` is used only for a model name that the stack's outputs lack,
+    because such a model may have been pushed (`cohost push`) since the last deploy. The client `sagemaker` is used only
+    while a scale-to-zero endpoint wakes up, to ask for the number of running copies; if `sagemaker` is None, the call
+    is repeated once per minute instead.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class CohostClient:
     def from_deployment(
         cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10, retries: int | None = None
     ) -> CohostClient:
-        """Return a client for a stack whose outputs are known; if `retries` is None, boto3's default number applies."""
+        """Return a client for a stack whose outputs are known; `retries` None stands for boto3's default."""
         again: Any = {} if retries is None else {"retries": {"total_max_attempts": retries + 1}}
         config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections, **again)
         region = deployment.region
@@ -286,8 +286,8 @@ class CohostClient:
     def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
         """Return the error for a caller whose time limit has passed.
 
-        The error is a new object and not the last refusal itself, because another waiting caller may raise that object
-        too.
+        The returned error is a new object and not the last refusal itself, because another waiting caller may raise the
+        last refusal too.
         """
         last = passed.last
         if not isinstance(last, InvocationError):

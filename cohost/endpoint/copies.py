@@ -3,9 +3,9 @@
 Source: AWS API reference, DescribeInferenceComponent, UpdateInferenceComponentRuntimeConfig and RegisterScalableTarget.
 
 The class `Waker` waits for a scale-to-zero endpoint to wake up, without requesting more than one copy. At zero copies,
-SageMaker refuses a call and counts it in a metric. That metric raises an alarm, which requests one more copy per minute
-until the alarm ends (AWS guide: CloudWatch alarm actions). So the class sends no call after the first refused one while
-a copy is starting; instead it polls SageMaker for the number of running copies.
+SageMaker refuses a call and counts it in a metric. The metric of refused calls raises an alarm, which requests one more
+copy per minute until the alarm ends (AWS guide: CloudWatch alarm actions). So after the first refused call, `Waker`
+sends no further call while a copy is starting, but polls SageMaker for the number of running copies.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Component:
             ) from error
 
     def bounds(self) -> Bounds | None:
-        """Return the bounds of the component's scalable target; None if the component has no scalable target."""
+        """Return the minimum and maximum of the component's scalable target; None if it has no scalable target."""
         try:
             answer = self._scaling.describe_scalable_targets(
                 ServiceNamespace=NAMESPACE, ResourceIds=[self._resource()], ScalableDimension=DIMENSION
@@ -137,7 +137,7 @@ class Component:
         return None
 
     def set_bounds(self, bounds: Bounds) -> None:
-        """Set the bounds of the component's scalable target, which must exist."""
+        """Set the minimum and maximum of the component's scalable target, which must exist."""
         try:
             self._scaling.register_scalable_target(
                 ServiceNamespace=NAMESPACE,
@@ -194,7 +194,9 @@ def is_no_capacity(error_type: str, message: str) -> bool:
 
 
 class Waker:
-    """The wait of one component's calls until a copy runs. Thread-safe: one thread polls for all waiting calls.
+    """The wait of all calls of one inference component until a copy runs.
+
+    The class is thread-safe: one thread polls for all waiting calls.
 
     If `sagemaker` is None or lacks the right to describe the component, a call is repeated every 60 s instead of
     polling.
@@ -232,7 +234,10 @@ class Waker:
         return send()
 
     def _look(self) -> bool:
-        """Return True if the refused call should be repeated: a copy runs, or the call is 60 or 180 s old."""
+        """Return True if the refused call should be repeated: a copy runs, or enough time has passed.
+
+        Enough time is 60 s if the component cannot be described, and 180 s if no copy is desired.
+        """
         since_s = self._clock.now() - self._called_at
         copies = self._copies()
         if copies is None:

@@ -194,7 +194,8 @@ def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> 
 def _is_vector(content: Any) -> bool:
     """Return True if a value is the embedding of one text.
 
-    Only an embedding is a list of numbers. The first element decides, since an embedding may have thousands.
+    Only an embedding is a list of numbers. Only the first element of a list is checked, since an embedding may have
+    thousands of elements.
     """
     return isinstance(content, list) and bool(content) and isinstance(content[0], float)
 

@@ -1,9 +1,9 @@
 """Read from a container's log which models were not loaded, and the reasons.
 
-If the loading of a model fails, DJL Serving's answer states the reason only if the handler reported it; every other
-reason is only in the log. Two sources define the patterns of the log's lines. DJL Serving 0.36.0 logs a worker's output
-as PyProcess, with the process and the model at the beginning of each line, and logs a model of the model store that
-fails as ModelServer. The local AWS emulator's SageMaker adds lines of its own to the log.
+When a model fails to load, DJL Serving's answer contains the reason only if the handler reported one; all other reasons
+appear only in the log. The patterns of the log's lines have two sources. In DJL Serving 0.36.0, the logger PyProcess
+writes a worker's output, whose lines begin with the process and the model, and the logger ModelServer writes about
+models of the model store that fail to load. The SageMaker of the local AWS emulator adds lines of its own to the log.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WITHOUT_REASON = ("invoke handler failure", "invoke_handler_async() failure", "
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFailure:
-    """A model that was not loaded, with the reason.
+    """A model that failed to load, with the reason.
 
     `model` is the model's name in the catalog, or the container's name for the model if no name of the catalog matches.
     """
@@ -76,9 +76,9 @@ def lacks_reason(answer: str) -> bool:
 class LogReader:
     """A reader that takes a container's log line by line and tracks the models that failed to load.
 
-    `names` are the names of the catalog's models; the reader translates the container's names for models to them.
-    `tail` holds the last 10 lines, for a container that ends without stating a reason. `last_raised` is the last error
-    that any worker raised.
+    `names` are the catalog's names of the models, to which the reader translates the container's names. `tail` holds
+    the last 10 lines, for a container that ends without stating a reason. `last_raised` is the last error that any
+    worker raised.
     """
 
     names: Iterable[str] = ()

@@ -216,7 +216,7 @@ def _is_day_of_week(item: str, day: dt.date) -> bool:
 
 
 def _nearest_weekday(day: dt.date) -> dt.date:
-    """Return the day itself if it is from Monday to Friday, else the nearest such day of the same month."""
+    """Return the day itself if it is from Monday to Friday, else the nearest day from Monday to Friday in its month."""
     shift = {6: -1, 7: 1}.get(day.isoweekday(), 0)
     near = day + dt.timedelta(days=shift)
     return near if near.month == day.month else day - dt.timedelta(days=2 * shift)

@@ -47,10 +47,10 @@ class Status:
     `archives` maps the name of each archive in the deployed set to the archive's content digest; a set has one archive
     per model, or a single archive of all models if an inference component serves them. `not_in_outputs` are models that
     were pushed after the deploy, so that the stack's outputs lack them. `loaded_models` is the number of loaded models
-    over all instances, reported by SageMaker at most 15 minutes ago. It is None if SageMaker reported no number, and on
-    a scale-to-zero endpoint. SageMaker does not report the names of loaded models. `component` is None on a multi-model
-    endpoint. `load_failures` are the models that containers failed to load in the last hour, according to the
-    containers' logs.
+    over all instances, reported by SageMaker at most 15 minutes ago. `loaded_models` is None if SageMaker reported no
+    number, and on a scale-to-zero endpoint. SageMaker does not report the names of loaded models. `component` is None
+    on a multi-model endpoint. `load_failures` are the models that containers failed to load in the last hour, according
+    to the containers' logs.
     """
 
     stack_name: str

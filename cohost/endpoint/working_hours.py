@@ -1,8 +1,8 @@
-"""Wake a scale-to-zero endpoint, or put it to sleep, by a command, such as at the ends of a working day.
+"""Wake a scale-to-zero endpoint or put it to sleep by a command, for example at the start and end of a working day.
 
-Waking an endpoint and putting it to sleep both change auto scaling's bounds together with the number of copies, because
-auto scaling would at once undo a number outside its bounds. Waking also restores the deployed bounds, which are in the
-stack's template, if the bounds were changed by hand.
+Both commands change auto scaling's bounds (minimum and maximum) together with the number of copies, because auto
+scaling would at once undo a number outside its bounds. If the bounds were changed by hand, waking restores the bounds
+of the last deploy, which are in the stack's template.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Patience:
         return replace(self, limit_s=max(0.0, self.limit_s - (self.clock.now() - started)))
 
     def wait(self, refusal: type[Exception], attempt: Callable[[], None]) -> None:
-        """Repeat an attempt while it raises `refusal`; raise the last refusal once the time limit has passed."""
+        """Repeat an attempt while it raises a `refusal`; raise the last refusal after the time limit."""
         try:
             Gate(refusal, backoff=PAUSES, clock=self.clock).run(attempt, limit_s=self.limit_s, notice=self.notice)
         except LimitPassedError as passed:
@@ -88,7 +88,7 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patie
 
 
 def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, *, copies: int | None) -> Change:
-    """Request at least one copy, and restore auto scaling's deployed bounds.
+    """Request at least one copy, and restore auto scaling's minimum and maximum of the last deploy.
 
     Args:
         deployment: the deployment with the endpoint.
@@ -218,7 +218,7 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
 
 
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
-    """Return the scalable target's bounds in the stack's template; None if the template has no scalable target."""
+    """Return auto scaling's minimum and maximum from the stack's template; None if it has no scalable target."""
     cloudformation = session.client("cloudformation", region_name=deployment.region)
     template = read_template(cloudformation, deployment.stack_name)
     for resource in template["Resources"].values():

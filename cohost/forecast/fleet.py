@@ -41,7 +41,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One model to place in a fleet: its sizes, and its number of replicas, which go to different bins."""
+    """One model to place in a fleet: its sizes, and its number of replicas, which go to different endpoints."""
 
     name: str
     sizes: Sizes
@@ -63,7 +63,7 @@ class Bin:
 
     @property
     def free(self) -> Sizes:
-        """Return the bin's free part of each size."""
+        """Return the free amount of each size (GPU memory, host memory, time) in the bin."""
         return tuple(limit - used for used, limit in zip(self.used, self.capacity, strict=True))
 
     def add(self, item: Item) -> None:
@@ -73,7 +73,7 @@ class Bin:
 
 
 def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
-    """Place items into equal bins: take the largest item first, and use the first bin with enough free space.
+    """Place models (items) on equal endpoints (bins): the largest first, each in the first bin with enough free space.
 
     The largest item is the one that takes the largest share of an empty bin, in any of its sizes. The same input gives
     the same bins.
@@ -171,7 +171,7 @@ The rest allows for errors of the plan's estimates and for bursts of calls.
 class Load(BaseModel):
     """The load of one model: the items per second of all its callers together.
 
-    `capacity` is the measured rate, in items per second, that one endpoint reaches with this model alone. It is
+    `capacity` is the measured rate, in items per second, that one endpoint reaches with this model alone. `capacity` is
     required if `items_per_second` is above 0. `replicas` is the number of endpoints that serve the model.
     """
 
@@ -266,7 +266,7 @@ def plan_fleet(
     loads: Mapping[str, Load] | None = None,
     instance_types: Sequence[str] | None = None,
 ) -> Fleet:
-    """Place a catalog's models on endpoints of one instance type, separately for each type.
+    """Return a fleet plan with one option per instance type: the models placed on endpoints of that type.
 
     Without `instance_types`, the types are the catalog's own and all types with a known price in the region.
 
@@ -332,10 +332,10 @@ def _item(demand: Demand, load: Load, instance: Instance) -> Item:
 
 
 def _capacity(instance: Instance, demands: Sequence[Demand], engines_per_device: int) -> tuple[float, float, float]:
-    """Return the sizes that models can fill on one endpoint: MiB of one GPU, MiB of the host, and share of its time.
+    """Return one endpoint's capacity for models: MiB of one GPU, MiB of the host, and share of its time.
 
     If any model has `handler: shared`, every endpoint reserves the memory of the engine processes, including that of
-    the largest forward pass of all these models.
+    the largest forward pass of all models with that handler.
     """
     cache = max((demand.profile.checkpoint_bytes / MIB for demand in demands), default=0.0)
     host = instance.memory_mib - SERVER.system_mib - SERVER.router_mib - cache

@@ -1,9 +1,10 @@
 """Mark runs in which a multi-model endpoint loaded models during the measurement.
 
 A call of a model that is not loaded waits while the model is loaded, which takes seconds, so the call's latency is not
-that of the model. Two sources show such calls. One is SageMaker's answer 429 ModelNotReadyException. The other is
-SageMaker's metrics ModelCacheHit (for each call 1 if the model was loaded, else 0) and ModelUnloadingTime (AWS guide
-"CloudWatch metrics for multi-model endpoint deployments"); CloudWatch has one value per minute, some minutes later.
+that of the model. SageMaker shows calls of models that are not loaded by its answer 429 ModelNotReadyException, and by
+its metrics ModelCacheHit (for each call 1 if the model was loaded, else 0) and ModelUnloadingTime (AWS guide
+"CloudWatch metrics for multi-model endpoint deployments"). CloudWatch has one value of these metrics per minute, some
+minutes later.
 """
 
 from __future__ import annotations

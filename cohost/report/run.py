@@ -52,7 +52,7 @@ class ColdCall(Record):
     """The first call of a model in a run.
 
     `first_s` is the seconds until its answer, including refused attempts; `refused` is the number of these attempts.
-    `second_s` is the seconds of the model's next call. Both times are None if the call failed.
+    `second_s` is the seconds of the model's next call. `first_s` and `second_s` are None if the call failed.
     """
 
     model: str

@@ -23,7 +23,7 @@ MOST_BATCH: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """One model's most workers that fit, and its largest batch, if nothing else changes; 0 if not even 1 fits."""
+    """The most workers, and the largest batch, of one model that fit if nothing else changes; 0 if not even 1 fits."""
 
     name: str
     workers: int
@@ -31,7 +31,7 @@ class Room:
 
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
-    """Return each model's Room, in the plan's order; a model with `handler: shared` has one worker at most."""
+    """Return each model's most workers and largest batch; with `handler: shared`, a model has one worker at most."""
 
     def largest(model: ModelPlan, field: str, limit: int) -> int:
         # Every number below a number that fits also fits.
@@ -50,9 +50,9 @@ def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
 def first_change(plan: MemoryPlan) -> str | None:
     """Return the cheapest change that makes a plan fit, as a sentence; None if the plan fits already.
 
-    Changes are tried in this order, because each costs more than the change before it. First fewer workers of one
-    model, half precision for one model, or smaller batches of one model; then one worker for every model, half
-    precision for every model, or both together; then the next larger instance type.
+    Changes are tried in this order, because each costs more than the change before it. The first changes are fewer
+    workers, half precision or smaller batches for one model; then one worker, half precision or both for every model;
+    last, a larger instance type.
     """
     if plan.fits:
         return None
@@ -104,9 +104,9 @@ def _joint_changes(plan: MemoryPlan, workers: str, dtype: str) -> Iterator[tuple
 def _larger_types(plan: MemoryPlan) -> list[str]:
     """Return the instance types with more memory than the plan's, in the order in which to try them.
 
-    Types with GPUs are returned only for a plan on a type with GPUs, types without GPUs only for a plan on a type
-    without. Types with one GPU come first; among these, types that AWS documents for multi-model endpoints on GPUs come
-    first; the last criterion is memory.
+    For a plan on a GPU type, only GPU types are returned; for a plan on a CPU type, only CPU types. The types are
+    sorted by three criteria: one GPU before several, then AWS's documented GPU types for multi-model endpoints before
+    others, then by memory.
     """
     now = plan.instance
     types = [

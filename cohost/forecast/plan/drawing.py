@@ -45,7 +45,7 @@ class Segment:
 
 
 def gpu_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of one GPU's memory: one for the shared models' engine processes, and one per model."""
+    """Return the segments of one GPU's memory: one for engine processes (`handler: shared`), and one per model."""
     own = list(_segments((model.name, model.demand.workers, model.gpu_total_mib) for model in plan.models))
     if plan.engines is None:
         return own
@@ -77,7 +77,7 @@ def _segments(parts: Iterable[tuple[str, int, float]]) -> Iterable[Segment]:
 
 
 def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *, width: int = BAR_WIDTH) -> Text:
-    """Return a bar with a legend, as text; `width` characters stand for `capacity_mib`, more memory is longer."""
+    """Return a bar with a legend, as text; `capacity_mib` is `width` characters long, any excess is drawn beyond."""
     used = sum(segment.mib for segment in segments)
     scale = width / max(capacity_mib, 1.0)
     text = Text.assemble((title, "bold"), f"  {used:,.0f} of {capacity_mib:,.0f} MiB\n")
@@ -111,7 +111,7 @@ def chart(title: str, segments: Sequence[Segment], capacity_mib: float) -> frame
 
 
 def html_page(plan: MemoryPlan, *, title: str) -> str:
-    """Return an HTML page of a memory plan: its bars, one row per model, and the first change that makes it fit."""
+    """Return an HTML page of a memory plan: its bars, a row per model, and the cheapest change that makes it fit."""
     bars = [chart("Host memory", host_segments(plan), plan.instance.memory_mib)]
     if plan.instance.gpus:
         bars.insert(0, chart(f"One {plan.instance.gpu_name}", gpu_segments(plan), plan.gpu_usable_mib))

@@ -122,9 +122,9 @@ class MemoryPlan:
 
     @cached_property
     def largest_shared(self) -> tuple[Demand, ...]:
-        """Return the demands of the shared models with the largest passes and loads.
+        """Return the demands of those models with `handler: shared` that have the largest passes and loads.
 
-        These demands are enough to compute the memory of the engine processes, even if any one model is changed.
+        The returned demands are enough to compute the memory of the engine processes, even if any one model is changed.
         """
         shared = [model.demand for model in self.models if model.demand.shared]
         passes = sorted(shared, key=lambda demand: demand.activation_mib)[-1 - SIDE_BY_SIDE :]
@@ -133,12 +133,12 @@ class MemoryPlan:
 
     @property
     def gpu_margin_mib(self) -> float:
-        """Return one GPU's free memory, in MiB, when all workers are at their peaks; negative if it is too small."""
+        """Return one GPU's free memory, in MiB, when all workers are at their peaks; negative if they need too much."""
         return self.gpu_usable_mib - self.gpu_used_mib
 
     @property
     def gpu_uncertain_mib(self) -> float:
-        """Return the possible error of the GPU estimate in MiB: that of the usable size plus that of all kernels."""
+        """Return the possible error of the GPU estimate in MiB: that of the usable memory plus that of all kernels."""
         processes = sum(model.demand.workers for model in self.models if not model.demand.shared)
         processes += 0 if self.engines is None else self.engines.count
         return _USABLE_UNCERTAIN_MIB + KERNELS_UNCERTAIN_MIB * processes
@@ -148,8 +148,8 @@ class MemoryPlan:
         """Return the host memory, in MiB, that loading the largest model takes in addition to its worker's memory.
 
         On a GPU instance the checkpoint is in the page cache, and the weights are converted on the CPU before they go
-        to the GPU. Only the larger of the two counts, since the operating system gives up page cache when memory is
-        short.
+        to the GPU. Only the larger of the page cache and the converted weights counts, since the operating system gives
+        up page cache when memory is short.
         """
         return max((_load_bytes(model) / MIB for model in self.models), default=0.0)
 
@@ -316,8 +316,9 @@ STEP_MIB: Final = 128
 class RequiredMemory:
     """The derived memory keys of one model, in MiB.
 
-    The required amounts must be free on the host and on the GPU before the model is loaded; the reserved amounts must
-    stay free after that. `gpu_reserved_memory_mb` is None if `reserved_memory_mb` applies to the GPU too.
+    The required amounts of memory must be free on the host and on the GPU before the model is loaded; the reserved
+    amounts must stay free after the loading. `gpu_reserved_memory_mb` is None if `reserved_memory_mb` applies to the
+    GPU too.
     """
 
     required_memory_mb: int
@@ -333,8 +334,8 @@ def required_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> dict[s
     activations. The estimated memory of CUDA kernels is left out, since rounding up adds more than that on average. A
     model with `handler: shared` requires the memory of its proxy process and of its weights. A model with `handler:
     shared` reserves the memory of an engine process during the largest forward pass of all shared models, since any of
-    these models may be loaded first and so start the engine process. So adding a model with a larger pass changes the
-    memory keys of all shared models.
+    these models may be loaded first and so start the engine process. So adding a shared model with a larger forward
+    pass changes the memory keys of all shared models.
     """
     known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}
     on_gpu = _on_gpu(catalog, catalog.endpoint.instance_type)

@@ -145,7 +145,8 @@ def count_elements(files: ModelFiles) -> dict[str, int]:
 def _elements(tensor: TensorInfo) -> int:
     """Return the number of elements of a tensor.
 
-    Hugging Face's client counts them, but does not check that the shape in the header is a list of integers.
+    Hugging Face's client counts the elements, but does not check that the shape in the header is a list of
+    integers.
 
     Raises:
         ValueError: a size in the shape is not a whole number of 0 or more.

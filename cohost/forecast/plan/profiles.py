@@ -1,7 +1,7 @@
 """Read and write profiles, the models' sizes for a memory plan, in a small file beside the catalog.
 
 The profiles of `encoders.yaml` are in `encoders.profiles.yaml`. `cohost models inspect` writes the profiles file; `cdk
-synth` only reads it. The file is reviewed like code.
+synth` only reads it. The profiles file is reviewed like code.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Profile(BaseModel):
         return max(self.elements, key=lambda dtype: self.elements[dtype])
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Return the size of the weights in bytes, converted to `dtype`; if it is None, in the checkpoint's dtypes."""
+        """Return the size of the weights in bytes, if converted to `dtype`; None stands for the checkpoint's dtypes."""
         if dtype is None:
             return sum(ELEMENT_BYTES[own] * count for own, count in self.elements.items())
         return ELEMENT_BYTES[dtype] * sum(self.elements.values())

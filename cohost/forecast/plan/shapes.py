@@ -76,7 +76,7 @@ class ModelShape:
 
     @property
     def attention(self) -> Attention:
-        """Return the kind of attention; "scores" (score matrices in memory) unless another kind is known."""
+        """Return the kind of attention of the model type; "scores" (score matrices in memory) for an unknown type."""
         if self.model_type in _DISENTANGLED and self.position_span:
             return "disentangled"
         return "fused" if self.model_type in _FUSED else "scores"
@@ -141,10 +141,10 @@ def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element
 def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
     """Return the peak of DeBERTa-v2's attention, in bytes.
 
-    The content scores and both kinds of position scores are in memory at the same time. Three moments can be the peak:
-    the second gather (four score tensors and the scores against all positions), the last sum (five score tensors), or,
-    for few and short texts, the copies of the position embeddings. The outputs of all layers are kept, because the
-    model requests them from its encoder.
+    The content scores and both kinds of position scores are in memory at the same time. The peak of memory is at one of
+    three moments: the second gather (four score tensors and the scores against all positions), the last sum (five score
+    tensors), or, for few and short texts, the copies of the position embeddings. The outputs of all layers are kept,
+    because the model requests them from its encoder.
     """
     scores = batch * shape.heads * tokens * tokens * element_bytes
     against_positions = batch * shape.heads * tokens * shape.position_span * element_bytes

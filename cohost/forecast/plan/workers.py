@@ -2,10 +2,11 @@
 
 GPU memory is the sum of CUDA context, weights, activations, kernels and allocator slack; host memory is the process's
 resident memory. With `handler: stock` a worker is one process; with `handler: batched` it is a proxy process and an
-engine process of its own. Such workers share neither weights nor a CUDA context with other workers. With `handler:
-shared` a worker is a proxy process, plus the model's weights in the engine process of the device. That engine process
-has one CUDA context for all models and runs one forward pass at a time on a GPU. The sizes follow from the largest
-forward pass of the handler, and from the dtypes in which the handler holds the weights.
+engine process of its own. Workers with `handler: stock` or `batched` share neither weights nor a CUDA context with
+other workers. With `handler: shared` a worker is a proxy process, plus the model's weights in the engine process of the
+device. An engine process of `handler: shared` has one CUDA context for all models and, on a GPU, runs one forward pass
+at a time. The sizes follow from the largest forward pass of the handler, and from the dtypes in which the handler holds
+the weights.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class HostFigures:
     """The host memory of a server's processes before any weights, in MiB.
 
     `gpu_worker_mib` is the whole host memory of a process that computes on a GPU, since its weights leave the host once
-    they are on the GPU. `proxy_mib` is that of a proxy process. `router_mib` is DJL Serving's Java process,
+    they are on the GPU. `proxy_mib` is the host memory of a proxy process. `router_mib` is DJL Serving's Java process,
     `system_mib` the operating system and AWS's agents.
     """
 
@@ -162,7 +163,7 @@ class WorkerMemory:
 
     @property
     def peak(self) -> float:
-        """Return a worker's peak GPU memory, in MiB, which torch keeps as its cache after the largest batch."""
+        """Return a worker's peak GPU memory, in MiB, which torch keeps cached after the largest batch."""
         return self.idle + self.activations + self.kernels + self.slack
 
 
@@ -193,8 +194,8 @@ def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
 def host_worker_mib(demand: Demand, *, on_gpu: bool, figures: HostFigures = SERVER) -> float:
     """Return the host memory, in MiB, of one worker of a model: that of its proxy process and of its engine process.
 
-    For a model with `handler: shared`, `SharedEngines` counts the engine process, so only weights on the CPU count
-    here.
+    For a model with `handler: shared`, the engine process is not included (see `SharedEngines`), except the model's
+    weights on a CPU instance.
     """
     proxy = figures.proxy_mib if demand.handler in ENGINE_HANDLERS else 0.0
     if not on_gpu:
@@ -211,8 +212,8 @@ class SharedEngines:
     """The engine processes of one device, or of a CPU instance, that all models with `handler: shared` use.
 
     `count` is the catalog's `engines_per_device`. `gpu` is the GPU memory of one engine process without the models'
-    weights (None on a CPU), `host_mib` its host memory. Each engine process is counted with the largest forward passes,
-    since any of them may run any model.
+    weights (None on a CPU), `host_mib` its host memory. Each engine process is counted with the largest forward passes
+    of all models, since any engine process may run any model.
     """
 
     count: int
@@ -228,9 +229,9 @@ class SharedEngines:
     def gpu_check_mib(self) -> float:
         """Return the free GPU memory, in MiB, that DJL Serving's check requires beyond what loading a model takes.
 
-        No archive can know if its model is loaded first and so starts the engine process. So each archive reserves the
-        memory of the CUDA context and kernels, and for the last model DJL Serving requires that memory free once more,
-        although the engine process uses it already.
+        No archive can know if its model is the first to be loaded, which starts the engine process. So each model's
+        archive reserves the memory of the CUDA context and kernels. For the last model, DJL Serving therefore requires
+        that amount of free memory once more, although the engine process has already taken its own.
         """
         return 0.0 if self.gpu is None else self.gpu.context + self.gpu.kernels
 

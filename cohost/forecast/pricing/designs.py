@@ -7,8 +7,8 @@ of a catalog. The CPU design's instance type was not published; its price follow
 USD per million items x 27 items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give
 for ml.c5.2xlarge (8 vCPUs).
 
-The design on GPU partitions has no rate, because nobody has measured it. Its instance type, with eight GPUs, is that of
-AWS's own example.
+The design on GPU partitions has no rate, because nobody has measured it. The instance type of that design, with eight
+GPUs, is the one in AWS's own example.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def compare(
 
 
 def _billed_hours(design: Design, busy_hours: float) -> float:
-    """Return one instance's billed hours per month; scaled to zero, a day has its busy hours and `idle_tail_hours`."""
+    """Return one instance's billed hours per month; if scaled to zero, only busy hours and idle tails count."""
     if not design.scales_to_zero:
         return HOURS_PER_MONTH
     return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH

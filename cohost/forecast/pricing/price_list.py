@@ -73,7 +73,7 @@ def prices_path() -> Path:
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Read a price list; `path` None stands for `prices_path()`.
+    """Read a price list; if `path` is None, read that of `prices_path()`.
 
     Raises:
         PriceError: the file cannot be read or has faults.

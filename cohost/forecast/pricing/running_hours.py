@@ -1,7 +1,7 @@
 """State the timing of an endpoint for the simulation: a copy's speed, and its times to start and to stop.
 
-Some defaults were published by others, who measured an earlier system; the other defaults are AWS's. Each names its
-source.
+Some defaults were published by others, who measured an earlier system; the other defaults are AWS's. Each default names
+its source.
 """
 
 from __future__ import annotations

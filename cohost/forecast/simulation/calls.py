@@ -92,7 +92,7 @@ class Tally:
 
 
 def _minute_before(now: float) -> int:
-    """Return the index of the minute that ends at the second `now` of a trace, or that contains this second."""
+    """Return the index of the minute of a trace that contains the second `now`, or that ends at it."""
     return max(0, math.ceil(now / 60) - 1)
 
 

@@ -170,7 +170,8 @@ class Outcome:
     def unserved_share(self) -> float:
         """Return the share of calls that were not served at once; 0 if there were no calls.
 
-        These calls were refused, timed out, were delayed by a cold start, or still waited at the trace's end.
+        Calls that were not served at once are those that were refused, timed out, were delayed by a cold start, or
+        still waited at the trace's end.
         """
         tally = self.tally
         return (tally.refused + tally.timed_out + tally.delayed + self.unanswered) / max(1, self.trace.calls)
@@ -192,7 +193,7 @@ class Outcome:
 
 
 def _add_steady(times: Counter[float], utilisation: float, calls: int, service: Service) -> None:
-    """Add to `times` the seconds to an answer of calls that met no waiting calls.
+    """Add to `times` the seconds to an answer of calls that arrived when no calls waited.
 
     The waits are those of a queue with random arrivals (M/M/1): some calls do not wait, and the others wait for
     exponentially distributed times.
@@ -205,7 +206,7 @@ def _add_steady(times: Counter[float], utilisation: float, calls: int, service: 
 
 
 def _quantiles(times: Mapping[float, float]) -> dict[int, float] | None:
-    """Return percentiles of weighted values; n % of the weight or more is at values up to the n-th percentile."""
+    """Return percentiles of weighted values: the smallest values up to which n % of the total weight lies."""
     total = sum(times.values())
     if not total:
         return None

@@ -53,7 +53,7 @@ def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tupl
 
 
 def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
-    """Return the first cells of a row: a result's design and swept settings; a star marks Pareto-optimal ones."""
+    """Return the first cells of a result's row: its design, with a star if Pareto-optimal, and its swept settings."""
     star = " *" if result.efficient and comparison.swept else ""
     swept = ", ".join(setting(result.settings.get(name)) for name in comparison.swept)
     return (result.design + star, swept) if comparison.swept else (result.design,)
@@ -178,7 +178,7 @@ def notes(comparison: Comparison) -> Sequence[str]:
 
 
 def _published(service: Service) -> Sequence[str]:
-    """Return a line that names the figures with published defaults instead of the user's own; () if there are none."""
+    """Return a line that names the figures that are published defaults, not the user's own; () if there are none."""
     default = Service()
     names = {
         "calls/s": (service.requests_per_second, default.requests_per_second),

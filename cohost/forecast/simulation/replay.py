@@ -40,7 +40,7 @@ def replay(
     """Return the outcome of a trace's calls to an endpoint that was just deployed.
 
     `patient`: True if callers that find no copy wait for a copy; otherwise their calls are refused. `bounds`: the
-    minimum and maximum of scaling that a schedule sets, in order of time.
+    minima and maxima of scaling that a schedule sets, in order of time.
     """
     return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
 
@@ -109,7 +109,7 @@ class _Replay:
         return True
 
     def _concurrent(self, calls_per_second: float, utilisation: float) -> float:
-        """Return the number of concurrent calls if none wait before it, by Little's law for random arrivals (M/M/1)."""
+        """Return the number of concurrent calls without a backlog, by Little's law for random arrivals (M/M/1)."""
         utilisation = min(utilisation, _HIGHEST_STEADY)
         wait = utilisation / (self._service.requests_per_second * (1 - utilisation))
         return calls_per_second * (self._service.service_s + wait)

@@ -4,7 +4,7 @@ Sources: CloudWatch API reference, GetMetricStatistics (`Datapoints` with `Times
 GetMetricData (`MetricDataResults` with `Timestamps`, `Values`, `StatusCode`); Elastic Load Balancing user guide,
 "Access log entries" (fields separated by spaces: field 2 is the time of the answer, field 22 the time of the request).
 The layout of the CSV that CloudWatch's console exports is not documented, so any header lines may precede the first
-time.
+line with a time.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read_trace(path: Path) -> Trace:
     CSV and JSON have a time and a count per bin (interval of time), or only a time per request; the case of the names
     of columns and keys is ignored. Other formats are the JSON of CloudWatch's GetMetricStatistics and GetMetricData,
     CSV from CloudWatch's console, and access logs of an Application Load Balancer (one request per line). The width of
-    a bin is the smallest distance between two times in the file. Times that no bin covers count as times without
+    a bin is the smallest distance between two times in the file. Periods that no bin covers count as periods without
     requests.
 
     Raises:
