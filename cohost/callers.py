@@ -1,10 +1,10 @@
 """Control access to this project's local servers: programs of the same user may call them, but web pages may not.
 
-A caller of such a server can run code on this machine, such as a Lambda function or a model's `model.py`. A server that
-listens on 127.0.0.1 cannot be reached from other machines, but it can be reached by the browser on this machine, which
-sends requests on behalf of any page that it shows. Two checks exclude web pages: a request must not have the headers
-that browsers add (`foreign_caller`), and the request must have a token that only the user's programs can read
-(`Guard`).
+A caller of one of these servers can run code on this machine, such as a Lambda function or a model's `model.py`. A
+server that listens on 127.0.0.1 cannot be reached from other machines, but it can be reached by the browser on this
+machine, which sends requests on behalf of any page that it shows. Two checks exclude web pages: a request must not have
+the headers that browsers add (`foreign_caller`), and the request must have a token that only the user's programs can
+read (`Guard`).
 
 Sources: Fetch Metadata Request Headers (W3C); Fetch (WHATWG), "Origin header" and "forbidden request-header".
 """
@@ -38,7 +38,7 @@ _OWN_HOST: Final = re.compile(r"(127\.0\.0\.1|\[::1\]|([\w.-]+\.)?localhost)(:\d
 def foreign_caller(headers: Mapping[str, str]) -> str | None:
     """Return the reason why a request counts as sent by a web page; None if a program sent it.
 
-    The header names are in lower case.
+    The header names in `headers` are in lower case.
 
     No SDK sends Origin or Sec-Fetch-Site. Browsers send Sec-Fetch-Site with every request, and Origin with each POST
     and each request whose answer a page may read. A page can use a host name that resolves to 127.0.0.1 as its own

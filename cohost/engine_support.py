@@ -134,7 +134,8 @@ class Verdict:
 
     `serves` says if the backend can serve the model in the image that suits the backend best; `here` says if the
     backend can serve it in the catalog's image, topology and instance type. `against` has the reasons in the model;
-    `place` has the reasons in the image, the topology and the instance type. `notes` are remarks that exclude nothing.
+    `place` has the reasons in the image, the topology and the instance type. `notes` are remarks that do not exclude
+    the backend.
     """
 
     serves: Answer

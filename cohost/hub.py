@@ -29,16 +29,16 @@ def hub_url() -> str:
 
 
 def client(token: str | bool | None = None) -> HfApi:  # noqa: FBT001 - the client's own argument
-    """Return the Hub's client with this token; False means no token, None that of HF_TOKEN or of `hf auth login`."""
+    """Return the Hub's client with `token`; False means no token, None the one of HF_TOKEN or of `hf auth login`."""
     from huggingface_hub import HfApi
 
     return HfApi(endpoint=hub_url(), token=token)
 
 
 def read_file(model_id: str, revision: str | None, name: str) -> bytes | None:
-    """Return the content of a public model's file; None if the Hub has no such file. No token is sent.
+    """Return the content of a public model's file; None if the Hub has no such file. The request has no token.
 
-    The content never comes from a cache, so a successful read proves that the Hub has the file now.
+    The file's content never comes from a cache, so a successful read proves that the Hub has the file now.
     """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined] # documented, not declared

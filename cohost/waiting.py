@@ -164,7 +164,7 @@ class Gate:
                 self._changed.notify_all()
 
     def _wait(self, caller: _Caller) -> None:
-        """Return when the caller may call: the gate is open, or the caller polls, and its pause is over."""
+        """Return when the caller may call: no refusal is outstanding, or the caller polls and its pause is over."""
         while self._takes_turn(caller):
             caller.report()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))
@@ -172,7 +172,7 @@ class Gate:
                 return
 
     def _takes_turn(self, caller: _Caller) -> bool:
-        """Wait; return True when the caller becomes the polling caller, False when the gate is open."""
+        """Wait; return True when the caller becomes the polling caller, False when no refusal is outstanding."""
         with self._changed:
             while self._last is not None:
                 if (left_s := caller.left_s()) <= 0:

@@ -28,7 +28,8 @@ class Instance:
     """The hardware of one instance type; `gpu_memory_mib` is the memory of one GPU, 0 without a GPU.
 
     `multi_model_gpu_documented` is True if AWS lists the type among the GPU types for multi-model endpoints. For a CPU
-    type the field is always False and has no meaning, because every CPU type supports multi-model endpoints.
+    type `multi_model_gpu_documented` is always False and has no meaning, because every CPU type supports multi-model
+    endpoints.
     """
 
     vcpus: int
@@ -120,7 +121,7 @@ _OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[567]e?|gr6|p5
 
 
 def has_own_disks(instance_type: str) -> bool:
-    """Return True if an instance type has local NVMe disks (encrypted in hardware), which then store the models."""
+    """Return True if an instance type has local NVMe disks, which are hardware-encrypted and hold the models."""
     return bool(_OWN_DISKS.fullmatch(instance_type))
 
 

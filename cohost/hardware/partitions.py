@@ -1,7 +1,7 @@
 """Check layouts of GPU partitions (NVIDIA Multi-Instance GPU) against the profiles of each instance type.
 
-A layout is the list of partitions of one GPU. SageMaker applies it to every GPU of every instance of a variant, and
-each copy of an inference component takes one partition (SageMaker developer guide, "Create an endpoint with GPU
+A layout is the list of partitions of one GPU. SageMaker applies the layout to every GPU of every instance of a variant,
+and each copy of an inference component takes one partition (SageMaker developer guide, "Create an endpoint with GPU
 partitions" and "Deploy models to GPU partitions with inference components", read 2026-12-01; this project has not tried
 it). The profiles (kinds of partition) of the instance types are those that AWS's HyperPod command line lists
 (aws/sagemaker-hyperpod-cli, training/constants.py, read 2026-12-01). A GPU has 7 compute slices and 8 memory slices
@@ -48,11 +48,11 @@ class Slices:
     memory: int
 
     def __add__(self, other: Slices) -> Slices:
-        """Return the sum of both amounts."""
+        """Return the sum of two amounts of slices."""
         return Slices(compute=self.compute + other.compute, memory=self.memory + other.memory)
 
     def __str__(self) -> str:
-        """Return the amount as a text, such as "3 compute slices and 4 memory slices"."""
+        """Return the amount of slices as text, such as "3 compute slices and 4 memory slices"."""
         return f"{self.compute} compute slices and {self.memory} memory slices"
 
 

@@ -145,7 +145,10 @@ class DesignResult(Record):
 
 
 class Comparison(Record):
-    """The JSON file of a comparison. `format` is raised if programs for the older format would misread the file."""
+    """The JSON file of a comparison.
+
+    `format` is incremented if programs for the older format would misread the file.
+    """
 
     format: Literal[1] = 1
     measured: str
@@ -154,7 +157,7 @@ class Comparison(Record):
 
 
 def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
-    """Read results and write their comparison into a folder.
+    """Read the results of load tests, and write a comparison of them into a folder.
 
     Args:
         results: folders of runs, or report.json files; each run is one design.

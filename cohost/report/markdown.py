@@ -33,13 +33,13 @@ def markdown(summaries: Sequence[RunSummary]) -> str:
 
 
 def headline_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return a run's rows in the headline table: all models together, then each model."""
+    """Return a run's rows in the headline table: one for all models together, then one per model."""
     label = summary.record.label if summary.record.valid else f"{summary.record.label} (INVALID)"
     return [(label, *_headline(headline, summary.record)) for headline in summary.headlines]
 
 
 def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return a run's rows in the table of steps; each step has all models together, then each model."""
+    """Return a run's rows in the table of steps: for each step, one for all models together, then one per model."""
     return [
         _line(step, line, summary.record)
         for step in summary.steps

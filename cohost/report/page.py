@@ -33,7 +33,10 @@ Rows = list[tuple[str, ...]]
 
 
 class Report(Record):
-    """The JSON file of a report. `format` is raised if programs for the older format would misread the file."""
+    """The JSON file of a report.
+
+    `format` is incremented if programs for the older format would misread the file.
+    """
 
     format: Literal[1] = 1
     runs: tuple[RunSummary, ...]

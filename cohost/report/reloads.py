@@ -3,8 +3,8 @@
 A call of a model that is not loaded waits while the model is loaded, which takes seconds, so the call's latency is not
 that of the model. SageMaker shows calls of models that are not loaded by its answer 429 ModelNotReadyException, and by
 its metrics ModelCacheHit (for each call 1 if the model was loaded, else 0) and ModelUnloadingTime (AWS guide
-"CloudWatch metrics for multi-model endpoint deployments"). CloudWatch has one value of these metrics per minute, some
-minutes later.
+"CloudWatch metrics for multi-model endpoint deployments"). CloudWatch has one value of each of these metrics per
+minute, with a delay of some minutes.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def _other_calls(run: Run, minute: Point) -> int:
 def _first_loads(run: Run) -> int:
     """Return the most calls of a run that can wait for the first loading of a model on an instance.
 
-    If the run began with single first calls and has one instance, these are one call per model and the refused
-    attempts. Otherwise each caller can have a call that waits for the same loading.
+    If the run began with single first calls and has one instance, the result is one call per model plus the refused
+    attempts. Otherwise a call of each caller can wait for the same loading.
     """
     record = run.record
     refused = sum(call.refused for call in record.cold)

@@ -22,7 +22,7 @@ PhaseKind = Literal["cold", "warm-up", "measured"]
 
 
 class Record(BaseModel):
-    """The base of the data classes of records and reports: immutable, and without unknown fields."""
+    """The base of the data classes of records and reports: they are immutable and reject unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -173,8 +173,8 @@ class Run:
     def answered_in(self, phase: Phase, model: int | None = None) -> Samples:
         """Return the calls that were answered during a phase, including calls that were sent before it began.
 
-        Rates are computed from these calls, because the target also spends time of the phase on the last calls of the
-        warm-up.
+        Rates are computed from all calls answered during a phase, because the target spends some of the phase's time on
+        the last calls of the warm-up.
         """
         good = raw.answered(self.samples)
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
@@ -183,8 +183,8 @@ class Run:
     def generator_in(self, phase: Phase) -> tuple[float, float] | None:
         """Return how busy the load generator was during a phase; None if that was not recorded.
 
-        The pair is the share of a CPU core (0 to 1) that the busiest process used, and the mean delay in seconds of all
-        processes' timers.
+        The returned pair is the share of a CPU core (0 to 1) that the busiest process used, and the mean delay in
+        seconds of all processes' timers.
         """
         at = self.ticks["at"]
         ticks = raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))

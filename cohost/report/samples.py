@@ -60,7 +60,7 @@ class Outcome(IntEnum):
     label: str
 
     def __new__(cls, value: int, label: str = "") -> Self:
-        """Create a member from its number and its label."""
+        """Create a member of the enumeration from its number and its label."""
         member = int.__new__(cls, value)
         member._value_, member.label = value, label
         return member

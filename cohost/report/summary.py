@@ -84,8 +84,9 @@ class Headline(Record):
     """The headline numbers of one model, or of all models together, by which designs are compared.
 
     Latencies are from the step with the fewest texts per call and the fewest callers. Batch efficiency is the items per
-    second at batch 8 divided by the items per second at batch 1, with equally many callers. Numbers at batch 8 are None
-    if no step measured them. The cost in USD per million items at batch 8 is also None if the price is not known.
+    second at batch 8 divided by the items per second at batch 1, with equally many callers. The numbers at batch 8
+    (texts per call) are None if no step measured them. The cost in USD per million items at batch 8 is also None if the
+    price is not known.
     """
 
     model: str
