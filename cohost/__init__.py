@@ -1,6 +1,6 @@
-"""Several encoder models on one GPU, on one SageMaker endpoint: the core, without CDK.
+"""Serve several encoder models on one GPU and one SageMaker endpoint; this package is the core, without CDK.
 
-Other programs import the names of `__all__`, as in `from cohost import CohostClient`; every other module may move.
+Other programs import only the names in `__all__`, as in `from cohost import CohostClient`; the modules below may move.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:  # the type depends on the name
-    """Import a name at its first use: the handler and the Lambda function lie in this package and load nothing else."""
+    """Import a name at its first use, so that the handler and the Lambda function in this package load nothing else."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m cohost`: the same as the `cohost` command."""
+"""Run the `cohost` command as `python -m cohost`."""
 
 from cohost.cli import main
 

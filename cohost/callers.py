@@ -1,11 +1,12 @@
-"""Access control of this project's local servers: only programs of the same user may call them, no web page may.
+"""Control access to this project's local servers: programs of the same user may call them, but web pages may not.
 
-A caller of such a server can run code on this machine: a Lambda function, a model's `model.py`. Listening on 127.0.0.1
-excludes other machines, but not the browser on this machine, which sends requests for any page that it shows. Two
-checks exclude web pages: a request must not have the headers that browsers add (`foreign_caller`), and the request must
-have a token that only the user's programs can read (`Guard`).
+A caller of one of these servers can run code on this machine, such as a Lambda function or a model's `model.py`. A
+server that listens on 127.0.0.1 cannot be reached from other machines, but it can be reached by the browser on this
+machine, which sends requests on behalf of any page that it shows. Two checks exclude web pages: a request must not have
+the headers that browsers add (`foreign_caller`), and the request must have a token that only the user's programs can
+read (`Guard`).
 
-Source: Fetch Metadata Request Headers (W3C), Fetch (WHATWG): "Origin header", "forbidden request-header".
+Sources: Fetch Metadata Request Headers (W3C); Fetch (WHATWG), "Origin header" and "forbidden request-header".
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _OWN_HOST: Final = re.compile(r"(127\.0\.0\.1|\[::1\]|([\w.-]+\.)?localhost)(:\d
 
 
 def foreign_caller(headers: Mapping[str, str]) -> str | None:
-    """Return the reason for which a request counts as sent by a web page; None for a request of a program.
+    """Return the reason why a request counts as sent by a web page; None if a program sent it.
 
-    The header names are in lower case.
+    The header names in `headers` are in lower case.
 
-    No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request whose answer a page
-    is allowed to read, and Sec-Fetch-Site with every request. A page can use a host name that resolves to 127.0.0.1 as
-    its own origin ("DNS rebinding"), but the Host header then contains that name.
+    No SDK sends Origin or Sec-Fetch-Site. Browsers send Sec-Fetch-Site with every request, and Origin with each POST
+    and each request whose answer a page may read. A page can use a host name that resolves to 127.0.0.1 as its own
+    origin ("DNS rebinding"), but the Host header then contains that name.
     """
     if "origin" in headers:
         return f"Origin {headers['origin']}: web pages may not call this server; allowed: no Origin."
@@ -55,14 +56,14 @@ def foreign_caller(headers: Mapping[str, str]) -> str | None:
 
 
 def new_token() -> str:
-    """Return a token for one start of a local server: 43 random characters that need no quotes in a shell."""
+    """Return a new token for one start of a local server: 43 random characters that need no quotes in a shell."""
     return secrets.token_urlsafe(32)
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner may read; the file appears complete, in one step, to any waiting process.
+    """Write a file that only its owner may read, in one step, so that no process ever sees an incomplete file.
 
-    Other users can never read the file, not even between its creation and its first byte.
+    Other users can never open the file, not even right after its creation, because it is created with its final mode.
     """
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
@@ -72,10 +73,10 @@ def write_private(file: Path, text: str) -> None:
 
 
 class Guard:
-    """ASGI middleware that passes on only requests that carry `token` and do not come from a web page.
+    """ASGI middleware that passes on a request only if it carries `token` and does not come from a web page.
 
     Requests over a Unix socket are passed on unchecked: file permissions already limit the socket to the user. The
-    guarded application `app` never receives the token's header.
+    header with the token is removed before the request is passed on to the guarded application `app`.
     """
 
     def __init__(self, app: App, token: str, refuse: Refuse) -> None:
@@ -108,6 +109,6 @@ class Guard:
 
 
 def _over_unix_socket(scope: Message) -> bool:
-    """Return True for a request over a Unix socket, for which uvicorn's `server` is the socket's path and None."""
+    """Return True for a request over a Unix socket; uvicorn then sets `server` to the socket's path and None."""
     server = scope.get("server")
     return server is not None and server[1] is None

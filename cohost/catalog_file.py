@@ -1,6 +1,7 @@
-"""The loader of a catalog file: reads and checks the file, and fills in memory keys from measured profiles.
+"""Load a catalog file: read and check it, and derive missing memory keys from the models' profiles.
 
-The pydantic classes of the catalog neither import memory plans nor read other files; only this module combines them.
+The catalog's pydantic classes neither import the memory plan nor read other files; only this module combines catalog,
+profiles and memory plan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class LoadedCatalog:
     Attributes:
         catalog: the settings, with the derived memory keys filled in.
         source: the path of the catalog file.
-        profiles: the sizes of the models by model id, from the profiles file beside the catalog file; empty without it.
+        profiles: the profiles of the models by model id, from the file beside the catalog file; empty without that
+            file.
         derived_memory: the names of the models whose memory keys come from their profiles, because the file states
             none.
     """
@@ -45,7 +47,7 @@ class LoadedCatalog:
 
 
 def load_catalog(path: Path) -> LoadedCatalog:
-    """Read and check a catalog file, and fill in the memory keys of models that state none and have a profile.
+    """Read and check a catalog file, and derive memory keys for models that have a profile and no memory keys.
 
     Raises:
         CatalogError: the catalog file or the profiles file cannot be read, or the catalog file is not YAML or has
@@ -64,7 +66,7 @@ def load_catalog(path: Path) -> LoadedCatalog:
 
 
 def _checked(source: YamlSource, path: Path) -> Catalog:
-    """Return the catalog in a file's content, or raise all faults of the file together, ordered by line."""
+    """Return the catalog in a file's content, or raise all faults of the file in one error, ordered by line."""
     faults = source.faults
     data = {} if source.data is None else source.data
     if isinstance(data, dict):

@@ -1,6 +1,6 @@
-"""The `cohost` command: the table of its subcommands, and how it ends.
+"""Run the `cohost` command: find the subcommand in a table, import and call it, and turn errors into exit codes.
 
-Each subcommand parses its arguments, calls one function of the core, and prints. The module of a subcommand is imported
+Each subcommand parses its arguments, calls one function of the core, and prints. A subcommand's module is imported only
 when the subcommand is called, so that `cohost --help` loads neither boto3 nor pydantic.
 
 Exit codes: 0 success; 1 an error, printed as one line on stderr; 2 wrong usage; 130 stopped with Ctrl-C.
@@ -64,7 +64,7 @@ _SUMMARY: Final = r'^(?:def {0}\(.*?"""|@{0}\.callback.*?"""|{0} = typer\.Typer\
 
 
 class LazyCommand(TyperCommand):
-    """A subcommand that is imported when it is called; its line in the list of commands is read from the source."""
+    """A subcommand that is imported when it is called; its line in `cohost --help` is read from its source text."""
 
     def __init__(self, name: str, place: str) -> None:
         self._module, _, self._attribute = place.partition(".")
@@ -82,19 +82,19 @@ class LazyCommand(TyperCommand):
         return typer.main.get_command(single)
 
     def make_context(self, *given: Any, **named: Any) -> Context:
-        """Parse the arguments by the imported subcommand, which is the one that is called then."""
+        """Import the subcommand and let it parse the arguments, so that the imported subcommand is then called."""
         return self.load().make_context(*given, **named)
 
 
 class LazyGroup(TyperGroup):
-    """The subcommands of the table."""
+    """The group of all subcommands in the table `COMMANDS`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = {name: LazyCommand(name, place) for name, place in COMMANDS.items()}
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Print the list of commands without typer.rich_utils, whose imports take a third of the time of `--help`."""
+        """Print the list of commands without typer.rich_utils, whose imports would take a third of `--help`'s time."""
         del formatter
         usage = f"{ctx.command_path} [OPTIONS] COMMAND [ARGS]..."
         console.out.print(Text.assemble("\n ", ("Usage: ", "yellow"), f"{usage}\n\n {self.help}\n"))
@@ -112,7 +112,7 @@ def root() -> None:
 
 
 def main() -> None:
-    """Run the command; known errors end it with one line on stderr and the documented exit code."""
+    """Run the command; on a known error, print one line on stderr and exit with the documented code."""
     try:
         app()
     except CodedError as error:
@@ -134,6 +134,6 @@ def main() -> None:
 
 
 def _is_from_aws(error: Exception) -> bool:
-    """Return True for an error of boto3; it cannot be one of a module that no subcommand has imported."""
+    """Return True for an error of boto3, without importing boto3: if it is not loaded, the error cannot be its own."""
     botocore = sys.modules.get("botocore.exceptions")
     return botocore is not None and isinstance(error, (botocore.ClientError, botocore.BotoCoreError))

@@ -1,7 +1,7 @@
-"""The backends (handler and engine) that can serve each model of a catalog, and the reasons against the others.
+"""Judge which backends (handler and engine) can serve each model of a catalog, with the reasons against the others.
 
-`cohost engines` shows the verdicts; every `cdk synth` rejects a catalog by the same rules. A verdict covers the model
-itself, and the image and the instance type that the catalog names.
+`cohost engines` shows the verdicts; every `cdk synth` rejects a catalog by the same rules. A verdict takes into account
+the model itself, and the image and the instance type that the catalog names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST_ENTAILMENT_LABELS: Final = 2
 
 @dataclass(frozen=True)
 class Reason:
-    """A fact that excludes a backend, with the fact's source; if `certain` is false, the backend may still work."""
+    """A fact that speaks against a backend, with its source; if `certain` is False, the backend may still work."""
 
     text: str
     source: str
@@ -130,11 +130,12 @@ _CPU_FULL: Final = "cpu-full"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result for one model and one backend.
+    """The answer for one model and one backend.
 
-    `serves` is about the model alone, in the image that suits the backend best; `here` also counts the catalog's image
-    and instance type. `against` has the reasons in the model, `place` the reasons in the image, the topology and the
-    instance type; `notes` are remarks that exclude nothing.
+    `serves` says if the backend can serve the model in the image that suits the backend best; `here` says if the
+    backend can serve it in the catalog's image, topology and instance type. `against` has the reasons in the model;
+    `place` has the reasons in the image, the topology and the instance type. `notes` are remarks that do not exclude
+    the backend.
     """
 
     serves: Answer
@@ -145,7 +146,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return the text of the table of `cohost engines`: yes, no, unknown, or other image."""
+        """Return the text in the table of `cohost engines`: "yes", "no", "unknown" or "other image"."""
         return "other image" if self.serves == "yes" and not self.here else self.serves
 
 
@@ -195,7 +196,7 @@ def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], not
 
 
 def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
-    """Return the catalog key of a backend's image, and the image; ONNX runs in the stack of the CPU design."""
+    """Return the catalog key of a backend's image, and the image; the backend onnx has the image of the CPU design."""
     if backend == "onnx":
         return "designs.cpu-onnx.image", parse_image(cpu_design(catalog).image)
     return "endpoint.image", parse_image(catalog.endpoint.image)
@@ -290,11 +291,11 @@ UNKNOWN_SOURCE: Final = "the catalog's entry alone"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """The facts about one model that decide about backends; None means that a fact is not known.
+    """The facts about one model on which the verdicts depend; None means that a fact is not known.
 
-    `architecture` and `model_type` are values of config.json. `labels` is the number of the head's labels, `entails` is
-    true if a label starts with "entail", and `own_code` is the catalog's `trust_remote_code`. `source` names the origin
-    of `architecture`, `model_type`, `labels` and `entails`.
+    `architecture` and `model_type` are values of config.json. `labels` is the number of the classification head's
+    labels. `entails` is True if a label starts with "entail". `own_code` is the catalog's `trust_remote_code`. `source`
+    names the place that `architecture`, `model_type`, `labels` and `entails` were read from.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The errors that callers of cohost can expect, in one class hierarchy.
+"""Define the errors that callers of cohost can expect, in one class hierarchy.
 
 CohostError              base of all these errors: the user can correct the cause, as the error's text describes
 ├── CatalogError         the catalog file has faults
@@ -26,8 +26,8 @@ CohostError              base of all these errors: the user can correct the caus
 ├── BenchError           the load test measured nothing
 └── LoadError            an option of the load test cannot be used (load_tests/__init__.py)
 
-The archives have their own base, `cohost.archives.errors.ArtifactError`: that folder is also the code of an AWS Lambda
-function, without the rest of cohost.
+The errors of `cohost/archives` have another base, `cohost.archives.errors.ArtifactError`, because that folder is also
+the code of an AWS Lambda function, which does not contain the rest of cohost.
 
 Each error is a `CodedError`: a stable code, and one line that names the field, the problem, allowed values and the fix.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def reason_of(error: ClientError) -> str:
-    """Return the message of a boto3 ClientError, without boto3's own words around it."""
+    """Return the AWS service's message from a boto3 ClientError, without the words that boto3 adds."""
     return str(error.response["Error"].get("Message", error))
 
 
@@ -54,7 +54,7 @@ class CohostError(CodedError):
 
 
 class CatalogError(CohostError):
-    """A catalog has faults: code, field and problem are those of the first fault, and `further` holds the others.
+    """A catalog has faults; `code`, `field` and `problem` are those of the first fault, and `further` has the others.
 
     For a catalog that was not read from a file, `file` is empty and `line` is 0.
     """
@@ -76,13 +76,13 @@ class CatalogError(CohostError):
 
     @classmethod
     def gathered(cls, faults: Sequence[CatalogError]) -> CatalogError:
-        """Return one error that holds all these faults in their order."""
+        """Return one error that contains all these faults in the given order."""
         first, *further = faults
         first.further = tuple(further)
         return first
 
     def __str__(self) -> str:
-        """Return the lines of `faults`, joined by line feeds."""
+        """Return all lines of `faults` as one text, separated by line feeds."""
         return "\n".join(self.faults)
 
     @property
@@ -92,18 +92,18 @@ class CatalogError(CohostError):
         return (f"{self.file}:{self.line}: {own}" if self.file else own, *map(str, self.further))
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return one mapping per fault for `--json`, with `file` and `line` if the catalog was read from a file."""
+        """Return one mapping per fault, for `--json`; it has `file` and `line` if the catalog is from a file."""
         place = {"file": self.file, "line": self.line} if self.file else {}
         own = {**super().entries()[0], "message": self.faults[0], **place}
         return [own, *(entry for fault in self.further for entry in fault.entries())]
 
 
 class InvalidValueError(CohostError, ValueError):
-    """A key or an option does not accept a value; `field` is empty until a caller that knows the field adds it."""
+    """A catalog key or an option does not accept a value; `field` is empty until a caller that knows it fills it in."""
 
 
 def refuse(code: str, problem: str, *, allowed: str = "", fix: str = "") -> NoReturn:
-    """Reject the value of a key or an option.
+    """Reject the value of a catalog key or an option.
 
     Raises:
         InvalidValueError: always, with an empty `field`.
@@ -122,7 +122,7 @@ class RoutingError(CohostError):
 class InvocationError(CohostError):
     """The endpoint answered a call with an error.
 
-    `status` is the HTTP status and `aws_code` AWS's own error code; each is None if the answer had none.
+    `status` is the HTTP status and `aws_code` is AWS's error code; each is None if the answer had none.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ModelNotReadyError(InvocationError):
 
 
 class WorkerStoppedError(InvocationError):
-    """The model's process ended before the call reached it; a retry succeeds once the server restarted the process."""
+    """The model's worker process ended before the call reached it; a retry succeeds after the server restarted it."""
 
 
 class NoCapacityError(InvocationError):
@@ -150,7 +150,7 @@ class NoCapacityError(InvocationError):
 
 
 class StackError(CohostError):
-    """The CloudFormation stack or one of its outputs does not exist, or its state does not allow the command."""
+    """A CloudFormation stack or one of its outputs does not exist, or the stack's state does not allow the command."""
 
 
 class MissingStackError(StackError):
@@ -170,7 +170,7 @@ class PackagesError(CohostError):
 
 
 class PlanError(CohostError):
-    """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
+    """A model's shape or weights cannot be read, or a memory plan or fleet plan needs a figure that is not known."""
 
 
 class HubAccessError(CohostError):
@@ -182,11 +182,11 @@ class PriceError(CohostError):
 
 
 class CleanupError(CohostError):
-    """A resource could not be removed, or did not reach a final state in time; the text names the next step."""
+    """An AWS resource could not be removed, or did not reach a final state in time; the text names the next step."""
 
 
 class OnnxError(CohostError):
-    """A model cannot be exported to ONNX, its export is too inaccurate, or an archive is not the expected one."""
+    """A model cannot be exported to ONNX, the export is too inaccurate, or an exported archive is not as expected."""
 
 
 class BenchError(CohostError):
@@ -194,7 +194,7 @@ class BenchError(CohostError):
 
 
 class ReportError(CohostError):
-    """A folder holds no results of a load test, or results that this version cannot read."""
+    """A folder has no results of a load test, or has results that this version cannot read."""
 
 
 class SimulationError(CohostError):
@@ -202,7 +202,7 @@ class SimulationError(CohostError):
 
 
 class SimulationFaultsError(GatheredError, SimulationError):
-    """Several faults of a simulation's trace or settings."""
+    """A simulation's trace or settings have several faults."""
 
 
 class WeightsError(CohostError):

@@ -1,4 +1,4 @@
-"""Access to the Hugging Face Hub through the library huggingface_hub, whose errors become one line with a fix.
+"""Access the Hugging Face Hub through the library huggingface_hub, and turn its errors into one line with a fix.
 
 The library is imported inside the functions: the import takes a second, and most commands do not need the Hub.
 """
@@ -24,21 +24,21 @@ _DENIED: Final = frozenset({401, 403})
 
 
 def hub_url() -> str:
-    """Return the Hub's URL: the variable HF_ENDPOINT, which Hugging Face's own tools read too, else the public Hub."""
+    """Return the Hub's URL: the variable HF_ENDPOINT, as in Hugging Face's own tools, else the public Hub's URL."""
     return os.environ.get("HF_ENDPOINT", DEFAULT_HUB).rstrip("/")
 
 
 def client(token: str | bool | None = None) -> HfApi:  # noqa: FBT001 - the client's own argument
-    """Return the Hub's client with this token; False: without a token; None: with HF_TOKEN or `hf auth login`'s."""
+    """Return the Hub's client with `token`; False means no token, None the one of HF_TOKEN or of `hf auth login`."""
     from huggingface_hub import HfApi
 
     return HfApi(endpoint=hub_url(), token=token)
 
 
 def read_file(model_id: str, revision: str | None, name: str) -> bytes | None:
-    """Return the content of a public model's file; None if the Hub has no such file. No token is sent.
+    """Return the content of a public model's file; None if the Hub has no such file. The request has no token.
 
-    The content never comes from a cache, so a result proves that the Hub has the file now.
+    The file's content never comes from a cache, so a successful read proves that the Hub has the file now.
     """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined] # documented, not declared

@@ -1,16 +1,15 @@
-"""Routing: the parameters of InvokeEndpoint that address one model, for every topology.
+"""Compute the parameters of InvokeEndpoint that address one model, for every topology.
 
-Callers name a model by its name in the catalog, such as `mdeberta`. The topology determines InvokeEndpoint's arguments:
-a TargetModel on a multi-model endpoint; an inference component and the model's name in CustomAttributes if one
-component serves all models; or the model's own component if each model has one. The comparison designs are topologies
-too: `cpu-onnx` is a multi-model endpoint, but its archives are named by their content, so their names come from the
-stack's outputs. A wrong name, or an argument of another topology, is rejected before any request is sent, so that no
-call reaches the wrong model.
+Callers name a model by its name in the catalog, such as `mdeberta`. The topology determines InvokeEndpoint's arguments.
+A multi-model endpoint needs a TargetModel. If one inference component serves all models, a call needs that component
+and the model's name in CustomAttributes; if each model has its own component, a call needs the model's component. The
+designs that the project compares are topologies too: `cpu-onnx` is a multi-model endpoint whose archives are named by
+their content, so the archives' names come from the stack's outputs. A wrong model name, or an argument that belongs to
+another topology, is rejected before any request is sent, so that no call reaches the wrong model.
 
-CustomAttributes: DJL Serving 0.36.0 takes the model from the attribute `model_name=…` among the `;`-separated custom
-attributes (from the last one, if there are several). DJL Serving ignores the case of an attribute's name and the spaces
-around the name. The attribute's value is the server's name of the model, which has `_` where the catalog's name has a
-hyphen (`server_name`).
+DJL Serving 0.36.0 takes the model's name from CustomAttributes, a list separated by `;`, namely from the last attribute
+`model_name=…`. DJL Serving ignores the case of an attribute's name and the spaces around the name. The value of
+`model_name` is DJL Serving's name of the model, which has `_` where the catalog's name has a hyphen (`server_name`).
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ MAX_ATTRIBUTES_LENGTH = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """The address of one model: the endpoint, the model's name in the catalog, and the component that serves it.
+    """The address of one model: its endpoint, its name in the catalog, and the inference component that serves it.
 
-    `inference_component_name` is None on a multi-model endpoint. `alone` is true if the component serves this model
-    only. `archive` is the TargetModel if it is not derived from the model's name, else None.
+    `inference_component_name` is None on a multi-model endpoint. `alone` is True if the inference component serves only
+    this model. `archive` is the TargetModel if that is not derived from the model's name, else None.
     """
 
     endpoint_name: str
@@ -93,11 +92,11 @@ class Route:
         }
 
     def command_options(self) -> list[str]:
-        """Return the result of `arguments` as options of `aws sagemaker-runtime invoke-endpoint`."""
+        """Return the arguments of InvokeEndpoint as options of `aws sagemaker-runtime invoke-endpoint`."""
         return [word for name, value in self.arguments().items() for word in (f"--{xform_name(name, '-')}", value)]
 
     def check_given(self, *, target_model: str | None = None, inference_component_name: str | None = None) -> None:
-        """Reject a caller's own TargetModel or component name that contradicts this route; None is always accepted.
+        """Reject the caller's TargetModel or component name if it differs from the route's; None is always accepted.
 
         Raises:
             RoutingError: the argument belongs to another topology, or addresses another model.
@@ -138,12 +137,12 @@ def component_name(endpoint_name: str) -> str:
 
 
 def own_component_name(endpoint_name: str, model: str) -> str:
-    """Return the name of the inference component that serves one model alone."""
+    """Return the name of the inference component that serves only this model."""
     return f"{endpoint_name}-{model}"
 
 
 def addresses(topology: str, models: Iterable[str]) -> dict[str, str]:
-    """Return each model's name in a call: TargetModel (multi-model), server's name (scale-to-zero), or own name."""
+    """Map each model to its name in a call: TargetModel (multi-model), server's name (scale-to-zero), else its own."""
     stands_for = {MULTI_MODEL: target_model, SCALE_TO_ZERO: server_name}.get(topology, str)
     return {name: stands_for(name) for name in models}
 
@@ -211,7 +210,7 @@ def find_route(
 
 
 def _checked(attributes: str) -> str:
-    """Return the caller's own custom attributes, or reject attributes that cannot be sent with the route's."""
+    """Return the caller's own custom attributes, or reject them if they cannot be sent beside the route's attribute."""
     if odd := [character for character in attributes if not "!" <= character <= "~"]:
         raise RoutingError(
             "attributes-not-ascii",
@@ -233,7 +232,7 @@ def _checked(attributes: str) -> str:
 
 
 def _checked_name(model: str) -> str:
-    """Return a model's name, or reject a name that a header cannot carry or that would add a custom attribute."""
+    """Return a model's name, or reject it if a header cannot contain it or it would add a custom attribute."""
     if not model or ";" in model or not all("!" <= character <= "~" for character in model):
         raise RoutingError(
             "model-name-unusable",

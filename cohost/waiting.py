@@ -1,7 +1,8 @@
-"""The current time of a build, and shared polling.
+"""Return the current time for builds, and let concurrent callers share one poller.
 
-The environment variable SOURCE_DATE_EPOCH fixes the current time, so that a build is reproducible on another day.
-Shared polling (`Gate`): one caller repeats its call with growing pauses; the others wait for the result of that call.
+The environment variable SOURCE_DATE_EPOCH replaces the current time, so that a build on another day has the same
+result. With the class `Gate`, one of several callers repeats its refused call with growing pauses, while the other
+callers wait for the result of that call.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Backoff:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """The progress of a waiting caller: seconds waited so far, and the limit in seconds."""
+    """The progress of a waiting caller: the seconds waited so far, and its limit in seconds."""
 
     waited_s: float
     limit_s: float
@@ -65,7 +66,7 @@ def minutes_and_seconds(seconds: float) -> str:
 
 
 class LimitPassedError(Exception):
-    """A caller's time limit has passed; `last` is the latest refusal, of this caller or of the polling caller."""
+    """A caller's time limit has passed; `last` is the latest refusal of its own or of the polling caller's call."""
 
     def __init__(self, last: Exception, limit_s: float) -> None:
         self.last = last
@@ -82,7 +83,7 @@ class _Caller:
         self._started = clock.now()
 
     def left_s(self) -> float:
-        """Return the seconds until the caller's time limit; negative after it."""
+        """Return the seconds until the caller's time limit; they are negative after the limit."""
         return self.limit_s - (self._clock.now() - self._started)
 
     def report(self) -> None:
@@ -91,13 +92,14 @@ class _Caller:
 
 
 class Gate:
-    """A gate for concurrent calls: after a refused call, one caller polls and the others wait for the outcome.
+    """A gate for concurrent calls: after a refused call, one caller polls, and the other callers wait for its outcome.
 
-    The gate is thread-safe. A refusal is an exception of type `refusal`; any other exception is raised to its caller
-    without a retry. If the polling caller stops for any reason, one of the waiting callers continues the polling.
+    The gate is thread-safe. A refusal is an exception of type `refusal`; any other exception is raised to the caller
+    whose call raised it, without a retry. If the polling caller stops for any reason, one of the waiting callers
+    continues the polling.
 
-    `look` is called before each repeated call and returns True if a retry makes sense now; an exception from `look` is
-    raised to the polling caller.
+    The function `look` is called before each repeated call and returns True if a retry makes sense now; an exception
+    from `look` is raised to the polling caller.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Gate:
             self._leave(caller)
 
     def open(self) -> None:
-        """Let all waiting callers make their calls, because a call succeeded."""
+        """Let all waiting callers make their calls, after a call has succeeded."""
         if self._last is None:
             return
         with self._changed:
@@ -162,7 +164,7 @@ class Gate:
                 self._changed.notify_all()
 
     def _wait(self, caller: _Caller) -> None:
-        """Return once it is the caller's turn to call: the gate is open, or the caller polls and its pause is over."""
+        """Return when the caller may call: no refusal is outstanding, or the caller polls and its pause is over."""
         while self._takes_turn(caller):
             caller.report()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))
@@ -170,7 +172,7 @@ class Gate:
                 return
 
     def _takes_turn(self, caller: _Caller) -> bool:
-        """Wait until the caller becomes the polling caller (return True) or the gate is open (return False)."""
+        """Wait; return True when the caller becomes the polling caller, False when no refusal is outstanding."""
         with self._changed:
             while self._last is not None:
                 if (left_s := caller.left_s()) <= 0:

@@ -1,1 +1,1 @@
-"""A deployed endpoint: its stack's outputs, its client, status, probes and logs, its copies and their scaling."""
+"""Read, call, probe and scale a deployed endpoint, found by the outputs of its CloudFormation stack."""

@@ -1,4 +1,4 @@
-"""The client of a deployed endpoint, which calls a model by its name in the catalog, on an endpoint of any topology."""
+"""The client of a deployed endpoint of any topology, which calls models by their names in the catalog."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
 
 
 def _untold(_: Waiting) -> None:
-    """Ignore the progress of a wait; this is the default of `notice`."""
+    """Ignore the progress of a wait, as the default of the parameter `notice`."""
 
 
 class _Restarts:
-    """The wait of one model's calls while the model's worker process is restarted. Thread-safe.
+    """The wait of all calls of one model while the model's worker process is restarted. Thread-safe.
 
-    After a call has waited for its whole limit in vain, later calls with the same limit or a shorter one are sent only
-    once, until a call succeeds. So only one caller waits in vain for a model that does not recover.
+    If a call has waited for its whole limit in vain, later calls with an equal or shorter limit are sent once, without
+    a wait, until a call succeeds. So only one caller waits in vain for a model that does not recover.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class _Restarts:
         self._in_vain_s = -1.0
 
     def run(self, send: Callable[[], Answer], limit_s: float) -> Answer:
-        """Make a call, and repeat it for up to `limit_s` seconds while the model's process is stopped.
+        """Make a call; while the model's worker process is stopped, repeat the call for up to `limit_s` seconds.
 
         Raises:
             LimitPassedError: the process was still stopped at the limit.
@@ -102,10 +102,11 @@ class _Restarts:
 class CohostClient:
     """The client of one deployed endpoint, which calls its models by their names in the catalog.
 
-    Thread-safe, since boto3's clients are. Of the threads that wait for the same model, or for the same endpoint to
-    wake up, only one polls. The client `s3` is used only for a model name that is not in the stack's outputs, which may
-    be a model pushed since the last deploy. The client `sagemaker` is used only while a scale-to-zero endpoint wakes
-    up; if it is None, the call is repeated once per minute instead.
+    The client is thread-safe, since boto3's clients are. Of the threads that wait for the same model, or for the same
+    endpoint to wake up, only one polls. The client `s3` is used only for a model name that the stack's outputs lack,
+    because such a model may have been pushed (`cohost push`) since the last deploy. The client `sagemaker` is used only
+    while a scale-to-zero endpoint wakes up, to ask for the number of running copies; if `sagemaker` is None, the call
+    is repeated once per minute instead.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class CohostClient:
     def from_deployment(
         cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10, retries: int | None = None
     ) -> CohostClient:
-        """Return a client for a stack whose outputs are known; with `retries` None, boto3 retries by its defaults."""
+        """Return a client for a stack whose outputs are known; `retries` None stands for boto3's default."""
         again: Any = {} if retries is None else {"retries": {"total_max_attempts": retries + 1}}
         config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections, **again)
         region = deployment.region
@@ -223,7 +224,7 @@ class CohostClient:
         return as_results(answer, parameters)
 
     def route(self, model: str) -> Route:
-        """Return the route of a model's calls.
+        """Return the arguments of InvokeEndpoint that address a model, as a Route.
 
         Raises:
             RoutingError: the endpoint has no model of that name.
@@ -247,7 +248,7 @@ class CohostClient:
         return answer
 
     def _there(self, model: str, send: Callable[[], Answer], ready_s: float, restart_s: float) -> Answer:
-        """Make a call; wait up to `ready_s` seconds while the model is loaded, up to `restart_s` for its process."""
+        """Make a call; wait at most `ready_s` seconds for the model's loading, `restart_s` for a process's restart."""
         loading = self._loading.get(model) or self._loading.setdefault(
             model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
         )
@@ -259,7 +260,7 @@ class CohostClient:
         return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
 
     def _list_live(self) -> dict[str, str]:
-        """Return the TargetModel of each model with an archive in the deployed generation, pushed models too."""
+        """Return the TargetModel of each deployed or pushed model, from the deployed set of archives in S3."""
         prefix = f"{self.deployment.prefix}{self.deployment.generation}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.deployment.bucket, Prefix=prefix)
         try:
@@ -283,9 +284,10 @@ class CohostClient:
         return read_answer(model, answer)
 
     def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
-        """Return the error of a caller whose limit has passed.
+        """Return the error for a caller whose time limit has passed.
 
-        The error is a new object, because another waiting caller may raise the same refusal.
+        The returned error is a new object and not the last refusal itself, because another waiting caller may raise the
+        last refusal too.
         """
         last = passed.last
         if not isinstance(last, InvocationError):
@@ -298,7 +300,7 @@ class CohostClient:
         return last.but(problem, fix=f"see `cohost status`, and allow more with {option}")
 
     def _way_back(self, model: str) -> tuple[str, str]:
-        """Return two texts about a model whose process has ended: the server's reaction to it, and the fix."""
+        """Return two texts for a model whose process has ended: DJL Serving's reaction, and the user's fix."""
         handler = self.deployment.handlers.get(model)
         if handler in RESTARTING_HANDLERS:
             return (

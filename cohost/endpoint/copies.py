@@ -1,11 +1,11 @@
-"""The copies of a scale-to-zero endpoint's inference component, and the bounds within which auto scaling keeps them.
+"""Read and set the copies of a scale-to-zero endpoint's inference component, and auto scaling's minimum and maximum.
 
 Source: AWS API reference, DescribeInferenceComponent, UpdateInferenceComponentRuntimeConfig and RegisterScalableTarget.
 
-The class `Waker` waits for a scale-to-zero endpoint to wake up, without requesting more than one copy. SageMaker
-refuses a call at zero copies and counts it. The count raises an alarm, which requests one more copy per minute for as
-long as it lasts (AWS guide: CloudWatch alarm actions). So after the first refused call no call is sent while a copy is
-starting; instead SageMaker is polled for the number of running copies.
+The class `Waker` waits for a scale-to-zero endpoint to wake up, without requesting more than one copy. At zero copies,
+SageMaker refuses a call and counts it in a metric. The metric of refused calls raises an alarm, which requests one more
+copy per minute until the alarm ends (AWS guide: CloudWatch alarm actions). So after the first refused call, `Waker`
+sends no further call while a copy is starting, but polls SageMaker for the number of running copies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemake
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The copies of an inference component: number desired and running, component status, and reason of a failure."""
+    """The copies of an inference component: the numbers desired and running, the component's status and failure."""
 
     status: str
     desired: int
@@ -68,7 +68,7 @@ def read_copies(sagemaker: SageMakerClient, component_name: str) -> Copies:
 
 
 def need_component(deployment: Deployment, command: str) -> str:
-    """Return the name of the deployment's inference component; `command` is the caller's name for the error.
+    """Return the name of the deployment's inference component; an error names `command`, the caller's command.
 
     Raises:
         RoutingError: the endpoint is not a scale-to-zero endpoint, so it has no copies to set.
@@ -96,7 +96,7 @@ class Component:
         self._scaling = session.client("application-autoscaling", region_name=deployment.region)
 
     def copies(self) -> Copies:
-        """Return the component's present copies."""
+        """Return the present numbers of copies and the component's status."""
         try:
             return read_copies(self._sagemaker, self.name)
         except ClientError as error:
@@ -120,7 +120,7 @@ class Component:
             ) from error
 
     def bounds(self) -> Bounds | None:
-        """Return the bounds of the component's scalable target; None if the component has no scalable target."""
+        """Return the minimum and maximum of the component's scalable target; None if it has no scalable target."""
         try:
             answer = self._scaling.describe_scalable_targets(
                 ServiceNamespace=NAMESPACE, ResourceIds=[self._resource()], ScalableDimension=DIMENSION
@@ -137,7 +137,7 @@ class Component:
         return None
 
     def set_bounds(self, bounds: Bounds) -> None:
-        """Set the bounds of the component's scalable target, which must exist."""
+        """Set the minimum and maximum of the component's scalable target, which must exist."""
         try:
             self._scaling.register_scalable_target(
                 ServiceNamespace=NAMESPACE,
@@ -194,9 +194,12 @@ def is_no_capacity(error_type: str, message: str) -> bool:
 
 
 class Waker:
-    """The wait of one component's calls until a copy runs. Thread-safe: one thread polls for all waiting calls.
+    """The wait of all calls of one inference component until a copy runs.
 
-    If `sagemaker` is None or may not describe the component, a call is repeated every 60 s to find out.
+    The class is thread-safe: one thread polls for all waiting calls.
+
+    If `sagemaker` is None or lacks the right to describe the component, a call is repeated every 60 s instead of
+    polling.
     """
 
     def __init__(self, component_name: str, sagemaker: SageMakerClient | None, clock: Clock) -> None:
@@ -222,7 +225,7 @@ class Waker:
         return self._gate.run(lambda: self._send(send), limit_s=limit_s, notice=notice)
 
     def answered(self) -> None:
-        """Release the waiting calls, because a call that did not wait was answered."""
+        """Let the waiting calls go on, because a call that did not wait was answered."""
         self._gate.open()
 
     def _send(self, send: Callable[[], Answer]) -> Answer:
@@ -231,7 +234,10 @@ class Waker:
         return send()
 
     def _look(self) -> bool:
-        """Return True if the call is to be repeated: a copy runs, or CALL_AGAIN_S or BLIND_CALL_AGAIN_S has passed."""
+        """Return True if the refused call should be repeated: a copy runs, or enough time has passed.
+
+        Enough time is 60 s if the component cannot be described, and 180 s if no copy is desired.
+        """
         since_s = self._clock.now() - self._called_at
         copies = self._copies()
         if copies is None:

@@ -1,9 +1,9 @@
-"""The body of a call, the meaning of its answer or error, and an example call to paste into a shell.
+"""Make a call's body, read its answer or error, and write an example call to paste into a shell.
 
-DJL's Java translators answer in another shape than the Python handlers, so their answers are converted to the handlers'
-shape. A translator answers a single text with its labels or its vector, and a list of texts with a list of such
-results. A handler always answers with a list, one result per text (DJL 0.36.0: TextClassificationServingTranslator,
-TextEmbeddingServingTranslator).
+DJL's Java translators, which serve ONNX models, answer in another JSON shape than the Python handlers, so their answers
+are converted to the handlers' shape. A translator answers a single text with its labels or its vector, and a list of
+texts with a list of such results. A handler always answers with a list, one result per text (DJL 0.36.0:
+TextClassificationServingTranslator, TextEmbeddingServingTranslator).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
 
 
 def read_bounded(model: str, body: StreamingBody) -> bytes:
-    """Return a model's whole answer, read piece by piece up to MOST_ANSWER_BYTES.
+    """Read a model's answer piece by piece and return it; an answer above MOST_ANSWER_BYTES is an error.
 
     Raises:
         InvocationError: the answer is longer; the connection is closed.
@@ -121,10 +121,9 @@ def unreachable(model: str, error: BotoCoreError) -> InvocationError:
 
 
 def is_worker_stopped(status: int, body: str) -> bool:
-    """Return True if a container's answer means that the model's process has ended and the call did not reach it.
+    """Return True if a container's answer means that the call did not reach the model, because its process has ended.
 
-    The text of the answer decides, because a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24
-    and 27).
+    The text of the answer decides, because status 400 has other causes too (DJL Serving 0.36.0, recordings 24 and 27).
     """
     if status != HTTPStatus.BAD_REQUEST:
         return False
@@ -160,7 +159,7 @@ def refusal_of(model: str, error: ClientError) -> InvocationError:
 
 
 def _said(message: str) -> str:
-    """Return a container's error message as one line: `type`, `message` and `error` of DJL Serving's JSON, else all."""
+    """Return a container's error as one line: `type`, `message` and `error` of DJL's JSON, else the whole text."""
     try:
         content = json.loads(message)
     except ValueError:
@@ -177,8 +176,8 @@ _TOP_K = "top_k"
 def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> Any:
     """Convert a translator's answer to a list with one result per text; return any other answer unchanged.
 
-    Labels become `{"label", "score"}`: the best label of each text, or with the parameter `top_k` a list of up to
-    `top_k` labels. A translator ignores `top_k` and answers with five labels per text at most.
+    Without the parameter `top_k`, a text gets its best label as `{"label", "score"}`; with `top_k`, a text gets a list
+    of at most `top_k` labels. A translator ignores `top_k` and answers with at most five labels per text.
     """
     if _is_vector(content):
         return [content]
@@ -195,7 +194,8 @@ def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> 
 def _is_vector(content: Any) -> bool:
     """Return True if a value is the embedding of one text.
 
-    Only an embedding is a list of numbers. The first element decides, since an embedding may have thousands.
+    Only an embedding is a list of numbers. Only the first element of a list is checked, since an embedding may have
+    thousands of elements.
     """
     return isinstance(content, list) and bool(content) and isinstance(content[0], float)
 
@@ -209,7 +209,7 @@ def _are_classes(content: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
-    """Return a short text, and the parameters that a model of this task requires; None is an unknown task."""
+    """Return a short text and the parameters that a model of this task requires; `task` is None if it is unknown."""
     parameters: dict[str, object] = {}
     if task == "zero-shot-classification":
         parameters["candidate_labels"] = ["shipping", "billing"]
@@ -217,7 +217,7 @@ def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
 
 
 def call_of(route: Route, task: str, region: str) -> str:
-    """Return the `aws` command line that calls a route's model with a text, and with labels if its task needs them."""
+    """Return the `aws` command that calls a route's model with a short text, and with labels if its task needs them."""
     text, parameters = tiny_call(task)
     body = {"inputs": text, **({"parameters": parameters} if parameters else {})}
     return shlex.join(

@@ -1,9 +1,9 @@
-"""The reasons for which models were not loaded, read from a container's log.
+"""Read from a container's log which models were not loaded, and the reasons.
 
-DJL Serving's answer to the loading of a model has a reason only if the handler put it there; all other reasons are in
-the log. The patterns of the log's lines are from DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin
-with process and model; ModelServer: a model of the model store that fails) and from the local AWS emulator, whose
-SageMaker writes lines of its own into the log.
+When a model fails to load, DJL Serving's answer contains the reason only if the handler reported one; all other reasons
+appear only in the log. The patterns of the log's lines have two sources. In DJL Serving 0.36.0, the logger PyProcess
+writes a worker's output, whose lines begin with the process and the model, and the logger ModelServer writes about
+models of the model store that fail to load. The SageMaker of the local AWS emulator adds lines of its own to the log.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _WITHOUT_REASON = ("invoke handler failure", "invoke_handler_async() failure", "
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFailure:
-    """A model that was not loaded, with the reason.
+    """A model that failed to load, with the reason.
 
-    `model` is the model's name in the catalog, or in the container if the catalog's is not known.
+    `model` is the model's name in the catalog, or the container's name for the model if no name of the catalog matches.
     """
 
     model: str
@@ -68,16 +68,17 @@ class LoadFailure:
 
 
 def lacks_reason(answer: str) -> bool:
-    """Return True if DJL Serving's answer to the loading of a model states a failure without its reason."""
+    """Return True if DJL Serving's answer says that a model's loading failed, but not the reason."""
     return any(text in answer for text in _WITHOUT_REASON)
 
 
 @dataclass(kw_only=True)
 class LogReader:
-    """A reader of a container's log, line by line, that tracks the models not loaded as of the last line.
+    """A reader that takes a container's log line by line and tracks the models that failed to load.
 
-    `names` are the names of the catalog's models, to which the container's names are translated. `tail` holds the last
-    10 lines, for a container that ends without a reason, and `last_raised` the last error of any worker.
+    `names` are the catalog's names of the models, to which the reader translates the container's names. `tail` holds
+    the last 10 lines, for a container that ends without stating a reason. `last_raised` is the last error that any
+    worker raised.
     """
 
     names: Iterable[str] = ()
@@ -92,7 +93,7 @@ class LogReader:
 
     @property
     def failures(self) -> tuple[LoadFailure, ...]:
-        """Return the models that are not loaded as of the last line, in the order in which they failed."""
+        """Return the models that have failed and were not loaded since, in the order of their failures."""
         known = {server_name(name): name for name in self.names}
         return tuple(
             LoadFailure(model=known.get(model, model.removesuffix(ARCHIVE_SUFFIX)), reason=reason)
@@ -141,13 +142,13 @@ class LogReader:
 
     @staticmethod
     def _message(answer: str) -> str:
-        """Return the value of `message` in a container's answer in JSON; an answer without it is returned unchanged."""
+        """Return the value of `message` in a container's JSON answer, or the whole answer if it has none."""
         found = _OF_JSON.search(answer)
         return answer if found is None else found["text"]
 
 
 def read_log(path: Path, names: Iterable[str] = ()) -> LogReader:
-    """Read a container's log from a local file, only the last MiB of a longer one; a missing file is an empty log."""
+    """Read the last MiB at most of a container's log from a local file; a missing file counts as an empty log."""
     reader = LogReader(names=names)
     try:
         with path.open("rb") as file:
@@ -167,7 +168,7 @@ def log_groups(endpoint: str, component: str | None) -> list[str]:
 
 @contextmanager
 def reason_from_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
-    """Add the reason from the endpoint's log to an InvocationError of the `with` block that has no reason itself.
+    """Catch an InvocationError of the `with` block that states no reason, and add the reason from the endpoint's log.
 
     Raises:
         InvocationError: the error of the block, with the reason if the log has one within 10 s.
@@ -195,9 +196,9 @@ def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
 
 
 class LogWatch:
-    """A reader that follows log groups of CloudWatch Logs and passes their new lines to `reader`, from `since_ms` on.
+    """A poller of log groups in CloudWatch Logs that passes lines written at or after `since_ms` once to `reader`.
 
-    A log group that does not exist, or that the caller may not read, is skipped. `since_ms` is in ms since 1970.
+    A log group is skipped if it does not exist or the caller may not read it. `since_ms` is in milliseconds since 1970.
     """
 
     def __init__(self, logs: CloudWatchLogsClient, names: Iterable[str], since_ms: int) -> None:

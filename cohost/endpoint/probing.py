@@ -1,7 +1,7 @@
-"""Probes: one to three short calls of each model, which detect faults that neither a ping nor the list of models shows.
+"""Probe models: one to three short calls of each, to find faults that neither a ping nor the list of models shows.
 
 If the worker process of a model with DJL's own handler has ended, the model stays READY and pings answer 200; only a
-call fails (DJL Serving 0.36.0, recording 24). A call makes a multi-model endpoint load the model, so models are probed
+call fails (DJL Serving 0.36.0, recording 24). On a multi-model endpoint a call loads the model, so models are probed
 only if the user requests it.
 """
 
@@ -33,7 +33,7 @@ single call may miss a stopped worker."""
 
 
 class Verdict(StrEnum):
-    """The kind of outcome of a model's probe; the value is the text that `cohost status --probe` prints."""
+    """The outcome of a model's probe; the value is the text that `cohost status --probe` prints."""
 
     OK = "answers"
     STOPPED = "process stopped"
@@ -59,14 +59,14 @@ class Probe:
 
     @property
     def well(self) -> bool:
-        """Return True if callers get answers: the model answered, or it rejected only the probe's text."""
+        """Return True if callers get answers: the model answered the probe or rejected the probe's text."""
         return self.verdict in {Verdict.OK, Verdict.REFUSES}
 
 
 def probe_deployment(status: Status, deployment: Deployment, session: boto3.Session) -> tuple[Probe, ...]:
-    """Probe each model of a deployment, pushed models too; return () if a scale-to-zero endpoint has no running copy.
+    """Probe each deployed or pushed model; return () without a call if a scale-to-zero endpoint has no running copy.
 
-    A call at zero copies would start one. On a multi-model endpoint, a call of a model that is not loaded loads it.
+    At zero copies, a call would start a copy. On a multi-model endpoint, a call of a model that is not loaded loads it.
     """
     if status.component is not None and not status.component.current_copies:
         return ()
@@ -79,9 +79,9 @@ def probe_models(
 ) -> list[Probe]:
     """Call each model twice with a short text, and with labels if its task needs them.
 
-    A model whose first call met a stopped process is called three times. If a model has three workers or more, the
-    calls may miss a stopped worker. A model whose worker DJL Serving restarts by itself is called once, because its
-    user has nothing to repair. `now` returns seconds of any clock.
+    A model is called three times if its first call met a stopped process. If a model has three workers or more, the
+    calls may miss a stopped worker. A model is called only once if DJL Serving restarts its worker by itself, because
+    then the user has nothing to repair. `now` returns seconds of any clock.
     """
     return [_probe(client, model, now) for model in models]
 

@@ -1,9 +1,9 @@
-"""The rules of Application Auto Scaling: alarms of target tracking, capacities, steps and cooldowns.
+"""The rules by which Application Auto Scaling changes a capacity: alarms of target tracking, steps and cooldowns.
 
-The simulation (`cohost.forecast.simulation`) and the emulator (`local_aws.autoscaling`) both use these rules. Capacity
-is a number of instances or copies. Sources: Application Auto Scaling user guide, "Target tracking scaling policies" and
-"Step scaling policies", their sections "How it works" and on cooldowns; API reference, StepScalingPolicyConfiguration
-and StepAdjustment.
+The simulation (`cohost.forecast.simulation`) and the emulator (`local_aws.autoscaling`) both use these rules. A
+capacity is a number of instances, or of copies of an inference component. Sources: Application Auto Scaling user guide,
+the sections "How it works" and on cooldowns of "Target tracking scaling policies" and "Step scaling policies"; API
+reference, StepScalingPolicyConfiguration and StepAdjustment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class TrackingAlarms(NamedTuple):
     """The numbers of consecutive datapoints after which the two alarms of target tracking enter ALARM.
 
-    `above` is for the alarm above the target, which scales out; `below` for the alarm below it, which scales in.
+    `above` is the number for the alarm on values above the target, which scales out; `below` is the number for the
+    alarm on values below the target, which scales in.
     """
 
     above: int
@@ -56,12 +57,12 @@ _NOISE: Final = 1e-9
 
 
 def tracked_capacity(load: float, target: float) -> int:
-    """Return the capacity, rounded up, at which a metric with the total `load` has the value `target` per unit."""
+    """Return the capacity, rounded up, at which a metric's total `load` is `target` per instance or copy."""
     return math.ceil(load / target - _NOISE)
 
 
 def stepped_capacity(configuration: Mapping[str, Any], current: int, *, difference: float, above: bool) -> int | None:
-    """Return the capacity that a step scaling policy sets; None if no step contains the difference.
+    """Return the capacity that a step scaling policy sets; None if no step's interval contains `difference`.
 
     Args:
         configuration: a StepScalingPolicyConfiguration.
@@ -78,7 +79,7 @@ def stepped_capacity(configuration: Mapping[str, Any], current: int, *, differen
 
 
 def step_bounds(step: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the lower and the upper bound of a StepAdjustment; a bound that is left out is infinite."""
+    """Return the lower and the upper bound of a StepAdjustment; a missing bound counts as infinite."""
     low, high = step.get("MetricIntervalLowerBound"), step.get("MetricIntervalUpperBound")
     return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
@@ -100,10 +101,11 @@ def _adjusted(configuration: Mapping[str, Any], current: int, adjustment: int) -
 
 @dataclass
 class Cooldowns:
-    """The cooldowns of a scalable target. `out_until` and `in_until` are their ends, in seconds of any clock.
+    """The scale-out and the scale-in cooldown of a scalable target.
 
-    `base` is the capacity before the scale-out that began the present cooldown. A policy that scales out during the
-    cooldown computes its capacity from `base`, so that it adds only what exceeds the capacity added already.
+    `out_until` and `in_until` are the times at which the cooldowns end, in seconds of any clock.
+    `base` is the capacity before the scale-out that began the present cooldown. If a policy scales out again during
+    that cooldown, its new capacity is computed from `base`, so that capacity already added is not added twice.
     """
 
     out_until: float = 0.0
@@ -128,7 +130,7 @@ class Cooldowns:
         return None if wanted is None or wanted <= current else wanted
 
     def begin_out(self, before: int, now: float, until: float) -> None:
-        """Begin the cooldown of a scale-out from capacity `before`, decided at `now`; end the scale-in cooldown."""
+        """Begin the cooldown of a scale-out from capacity `before` at time `now`; end the scale-in cooldown."""
         if now >= self.out_until:
             self.base = before
         self.out_until, self.in_until = until, 0.0

@@ -1,8 +1,8 @@
-"""Schedule expressions of Application Auto Scaling, `cron(…)`, `rate(…)` and `at(…)`, and the times that they match.
+"""Check Application Auto Scaling's schedule expressions `cron(…)`, `rate(…)` and `at(…)`; compute their times.
 
-A cron expression has six fields: minutes, hours, day of the month, month, day of the week (1 is Sunday), year. Syntax
-and the meaning of L, W and #: Application Auto Scaling user guide, "Schedule recurring scaling actions using cron
-expressions" and "… using rate expressions".
+A cron expression has six fields: minutes, hours, day of the month, month, day of the week (1 is Sunday), year. Source
+of the syntax and of the meaning of L, W and #: Application Auto Scaling user guide, "Schedule recurring scaling actions
+using cron expressions" and "Schedule recurring scaling actions using rate expressions".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One field of a cron expression: name, bounds, names of values (such as MON), and pattern of special values."""
+    """The rules for one field of a cron expression: name, bounds, named values (such as MON), and special values."""
 
     name: str
     least: int
@@ -104,9 +104,9 @@ def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(kind: _Kind, item: str) -> range | None:
-    """Return the numbers that an item of a cron field matches: `*`, a value or a range, with or without a step.
+    """Return the numbers that one item of a cron field matches; None if the item is invalid.
 
-    Return None for any other item.
+    A valid item is `*`, a value or a range, with or without a step.
     """
     base, slash, step = item.partition("/")
     if slash and not (step.isdecimal() and 1 <= int(step) <= kind.most):
@@ -130,7 +130,7 @@ _UNITS: Final = {"minute": 60, "hour": 3600, "day": 86400}
 
 
 def next_time(expression: str, timezone: str, after: float, *, start: float) -> float | None:
-    """Return the first time after `after` that an expression matches, in seconds since 1970; None if there is none.
+    """Return the first time later than `after` that an expression matches, in seconds since 1970; None without a match.
 
     Args:
         expression: an expression that `check_expression` has accepted.
@@ -151,7 +151,11 @@ def next_time(expression: str, timezone: str, after: float, *, start: float) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class _Cron:
-    """The six fields of a cron expression. The two fields of days stay text, since L, W and # depend on the month."""
+    """The six fields of a cron expression.
+
+    The fields for the day of the month and the day of the week stay text, since the days that L, W and # stand for
+    depend on the month.
+    """
 
     minutes: list[int]
     hours: list[int]
@@ -173,7 +177,7 @@ class _Cron:
         )
 
     def times(self, first: dt.date, zone: zoneinfo.ZoneInfo) -> Iterator[float]:
-        """Yield all times that match from the day `first` on, in order and in seconds since 1970."""
+        """Yield in order all times that match, from the day `first` on, in seconds since 1970."""
         for ordinal in range(first.toordinal(), dt.date(max(self.years) + 1, 1, 1).toordinal()):
             day = dt.date.fromordinal(ordinal)
             if day.year in self.years and day.month in self.months and self._has_day(day):
@@ -212,7 +216,7 @@ def _is_day_of_week(item: str, day: dt.date) -> bool:
 
 
 def _nearest_weekday(day: dt.date) -> dt.date:
-    """Return the weekday (Monday to Friday) nearest to a day in the same month; a weekday is returned unchanged."""
+    """Return the day itself if it is from Monday to Friday, else the nearest day from Monday to Friday in its month."""
     shift = {6: -1, 7: 1}.get(day.isoweekday(), 0)
     near = day + dt.timedelta(days=shift)
     return near if near.month == day.month else day - dt.timedelta(days=2 * shift)

@@ -1,4 +1,4 @@
-"""A deployed stack: its outputs as a typed object, its template, and SageMaker's description of its endpoint."""
+"""Read a deployed stack: its outputs as a typed object, its template, and SageMaker's description of its endpoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _BUDGET_STACK_CHARACTERS = 75
 
 
 def budget_name(stack_name: str, region: str) -> str:
-    """Return the name of a stack's budget, at most 100 characters. AWS Budgets has one list for all regions."""
+    """Return the name of a stack's budget, at most 100 characters.
+
+    The name contains the region, because an account has a single list of budgets for all regions.
+    """
     return f"{stack_name[:_BUDGET_STACK_CHARACTERS]}-{region}"
 
 
@@ -51,13 +54,13 @@ _OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """One deployed endpoint, from the outputs of its stack.
+    """One deployed endpoint, as described by the outputs of its stack.
 
-    `generation` is the id of the published set of archives; `bucket` and `prefix` are its location. `models` maps each
-    model's name as of the last deploy to its TargetModel, or to its name in the container of a scale-to-zero endpoint.
-    `handlers` and `tasks` map the name to the catalog's `handler` and `task`, and are empty for a stack without the
-    output Kinds. `inference_component_name` is None on a multi-model endpoint, and `weights_bucket` is None if no model
-    has pushed weights.
+    `generation` is the id of the published set of archives; `bucket` and `prefix` are its location. `models` maps the
+    name of each model of the last deploy to its TargetModel; on a scale-to-zero endpoint, to its name in the container.
+    `handlers` and `tasks` map the name to the catalog's `handler` and `task`; both are empty for a stack without the
+    output Kinds. `inference_component_name` is None on a multi-model endpoint. `weights_bucket` is None if no model has
+    weights that were uploaded by `cohost weights push`.
     """
 
     stack_name: str
@@ -75,7 +78,10 @@ class Deployment:
     tasks: Mapping[str, str] = field(default_factory=dict)
 
     def route_to(self, model: str, known: Mapping[str, str]) -> Route:
-        """Return the route to a model; `known` has values as `models` does. Raises the errors of `find_route`."""
+        """Return the route to a model; `known` has the form of the attribute `models`.
+
+        Raises the errors of `find_route`.
+        """
         return find_route(
             endpoint_name=self.endpoint_name,
             topology=self.topology,
@@ -136,7 +142,7 @@ class Deployment:
 
 
 def kind_of(handler: str, task: str) -> str:
-    """Return a model's value in the stack output Kinds: the catalog's `handler` and `task`, with a slash between."""
+    """Return a model's value in the stack output Kinds: the catalog's `handler` and `task`, joined by a slash."""
     return f"{handler}/{task}"
 
 
@@ -146,7 +152,7 @@ def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFA
 
 
 def outputs_of(stack: StackTypeDef) -> dict[str, str]:
-    """Return the outputs in CloudFormation's description of a stack, by name."""
+    """Return the outputs, by name, from CloudFormation's description of a stack."""
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
@@ -204,7 +210,7 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
 
 
 def read_template(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, Any]:
-    """Return the template of a stack as it was deployed.
+    """Return the template with which a stack was last deployed.
 
     Raises:
         StackError: CloudFormation refuses the request, or the template is not JSON, so `cdk` did not write it.

@@ -1,4 +1,4 @@
-"""The state of a deployment: endpoint, generation (published set of archives), its archives, count of loaded models."""
+"""Read the state of a deployment: its endpoint, its published archives, and its number of loaded models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG_WINDOW = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentStatus:
-    """The inference component of a scale-to-zero endpoint: its copies, and the bounds within which they are scaled.
+    """The inference component of a scale-to-zero endpoint: its copies, and auto scaling's minimum and maximum of them.
 
     `bounds` is None if the component has no scalable target.
     """
@@ -44,12 +44,13 @@ class ComponentStatus:
 class Status:
     """The state of one deployment.
 
-    `archives` maps the name of each archive in the deployed generation to its content digest; there is one archive per
-    model, or a single archive of all models if an inference component serves them. `not_in_outputs` are models that
-    were pushed after the deploy. `loaded_models` is the number of loaded models over all instances, which SageMaker
-    reported at most 15 minutes ago; None if SageMaker reported no number, or on a scale-to-zero endpoint. SageMaker
-    does not report the names of loaded models. `component` is None on a multi-model endpoint. `load_failures` are the
-    models that containers failed to load in the last hour, according to their logs.
+    `archives` maps the name of each archive in the deployed set to the archive's content digest; a set has one archive
+    per model, or a single archive of all models if an inference component serves them. `not_in_outputs` are models that
+    were pushed after the deploy, so that the stack's outputs lack them. `loaded_models` is the number of loaded models
+    over all instances, reported by SageMaker at most 15 minutes ago. `loaded_models` is None if SageMaker reported no
+    number, and on a scale-to-zero endpoint. SageMaker does not report the names of loaded models. `component` is None
+    on a multi-model endpoint. `load_failures` are the models that containers failed to load in the last hour, according
+    to the containers' logs.
     """
 
     stack_name: str
@@ -100,7 +101,7 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
 
 
 def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[LoadFailure, ...]:
-    """Return the models that containers did not load in the last hour, from their log groups.
+    """Return the models that containers failed to load in the last hour, according to the containers' log groups.
 
     Return () if the caller may not read the log groups.
     """
@@ -114,7 +115,8 @@ def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[Load
 def _archives(deployment: Deployment, session: boto3.Session) -> dict[str, str]:
     """Return the content digest of each archive, by the archive's name.
 
-    Archives of the CPU design (topology cpu-onnx) are named by their digests, and no model store lists them.
+    In the CPU design (topology cpu-onnx) an archive's name is its digest, so the digest is read from the stack's
+    outputs.
     """
     if deployment.topology == CPU_ONNX:
         return {name: target.removesuffix(ARCHIVE_SUFFIX) for name, target in deployment.models.items()}
@@ -138,7 +140,7 @@ def _component(deployment: Deployment, session: boto3.Session) -> ComponentStatu
 
 
 def _loaded_models(session: boto3.Session, deployment: Deployment, variant: str) -> int | None:
-    """Return the latest LoadedModelCount, None if CloudWatch has none of the last 15 minutes.
+    """Return the latest LoadedModelCount of the last 15 minutes; None if CloudWatch has none.
 
     Source: AWS guide, CloudWatch metrics for multi-model endpoint deployments.
     """

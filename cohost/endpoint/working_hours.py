@@ -1,8 +1,8 @@
-"""Waking a scale-to-zero endpoint and putting it to sleep by hand, for working hours.
+"""Wake a scale-to-zero endpoint or put it to sleep by a command, for example at the start and end of a working day.
 
-Waking an endpoint and putting it to sleep both change auto scaling's bounds together with the number of copies, because
-auto scaling would at once undo a number outside its bounds. Waking restores the deployed bounds, which are in the
-stack's template, after any manual change.
+Both commands change auto scaling's bounds (minimum and maximum) together with the number of copies, because auto
+scaling would at once undo a number outside its bounds. If the bounds were changed by hand, waking restores the bounds
+of the last deploy, which are in the stack's template.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _ANYTHING = "A short text."
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of an inference component: the copies desired before and now, and auto scaling's bounds before and now.
+    """A change of an inference component: its desired copies and auto scaling's bounds, before and after the change.
 
-    The bounds are None if the component has no scalable target. `instances_that_stay` is the number of instances that
+    Both bounds are None if the component has no scalable target. `instances_that_stay` is the number of instances that
     the endpoint keeps even when no copy runs.
     """
 
@@ -49,18 +49,18 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """The longest wait of a command in seconds, the callback that receives its progress, and the clock of the wait."""
+    """The settings of a command's wait: its limit in seconds, the callback for its progress, and its clock."""
 
     limit_s: float
     notice: Callable[[Waiting], None]
     clock: Clock = field(default_factory=Clock)
 
     def left(self, started: float) -> Patience:
-        """Return a Patience with the rest of the limit, for a wait that began at `started` on the clock."""
+        """Return a Patience whose limit is the time that is left of a wait that began at `started`."""
         return replace(self, limit_s=max(0.0, self.limit_s - (self.clock.now() - started)))
 
     def wait(self, refusal: type[Exception], attempt: Callable[[], None]) -> None:
-        """Repeat an attempt while it raises `refusal`; raise the last refusal when the limit has passed."""
+        """Repeat an attempt while it raises a `refusal`; raise the last refusal after the time limit."""
         try:
             Gate(refusal, backoff=PAUSES, clock=self.clock).run(attempt, limit_s=self.limit_s, notice=self.notice)
         except LimitPassedError as passed:
@@ -88,7 +88,7 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patie
 
 
 def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, *, copies: int | None) -> Change:
-    """Request at least one copy, and restore auto scaling's deployed bounds.
+    """Request at least one copy, and restore auto scaling's minimum and maximum of the last deploy.
 
     Args:
         deployment: the deployment with the endpoint.
@@ -113,9 +113,9 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
 def wait_until_awake(
     deployment: Deployment, session: boto3.Session, patience: Patience, client: CohostClient
 ) -> Copies:
-    """Wait until a copy runs and the catalog's first model answers; return the component's copies.
+    """Wait until a copy runs and the first model of the catalog answers; return the component's copies.
 
-    The model is called only when a copy runs, because a refused call would request a further copy.
+    The model is called only after a copy runs, because a refused call would request a further copy.
 
     Raises:
         StackError: the inference component is in status Failed.
@@ -136,7 +136,7 @@ def wait_until_awake(
 
 
 def _from_a_model(error: InvocationError) -> bool:
-    """Return True if the error means that the model is loaded but rejects a text, since its task needs parameters."""
+    """Return True if the error shows that the model is loaded but rejects the text, for lack of parameters."""
     if error.status is None or isinstance(error, WorkerStoppedError):
         return False
     return error.status == HTTPStatus.OK or (
@@ -174,8 +174,8 @@ def _change(
 ) -> Change:
     """Set the component's bounds and copies; restore the bounds if the copies are refused, or on Ctrl-C.
 
-    `bounds` are auto scaling's bounds before and after the change; `wanted` returns the new number of copies for the
-    present number.
+    `bounds` are auto scaling's bounds before and after the change; `wanted` takes the present number of copies and
+    returns the new one.
     """
     before, after = bounds
     desired = component.copies().desired
@@ -218,7 +218,7 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
 
 
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
-    """Return the scalable target's bounds in the stack's template; None if the template has no scalable target."""
+    """Return auto scaling's minimum and maximum from the stack's template; None if it has no scalable target."""
     cloudformation = session.client("cloudformation", region_name=deployment.region)
     template = read_template(cloudformation, deployment.stack_name)
     for resource in template["Resources"].values():
@@ -229,7 +229,7 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
 
 
 def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
-    """Return the number of instances that the endpoint never scales below, and their type, from its configuration."""
+    """Return the endpoint's least number of instances and their type, from the endpoint's configuration."""
     _, config = describe_endpoint(session.client("sagemaker", region_name=deployment.region), deployment)
     variant = config["ProductionVariants"][0]
     managed: Any = variant.get("ManagedInstanceScaling") or {}

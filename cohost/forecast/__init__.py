@@ -1,1 +1,1 @@
-"""Forecasts for a catalog before a deploy: its memory, price and scaling, and its packing onto endpoints."""
+"""Forecast a catalog's memory, price and scaling before a deploy, and distribute its models over endpoints."""

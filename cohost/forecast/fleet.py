@@ -1,8 +1,8 @@
-"""The fleet plan: many models on as few endpoints as possible, by GPU memory, host memory and load.
+"""Plan a fleet: place many models on as few endpoints as possible, by GPU memory, host memory and load.
 
-The method is first-fit decreasing on three sizes at once; replicas of one model go to different endpoints. A tree over
-the endpoints finds the first endpoint with room, so placing n replicas takes about n log n steps instead of n times the
-number of endpoints.
+The method is first-fit decreasing with three sizes per model (GPU memory, host memory, load); replicas of one model go
+to different endpoints. A tree over the endpoints finds the first endpoint with enough free space, so placing n replicas
+takes about n log n steps instead of n times the number of endpoints.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """An item to place, one model of a fleet: its sizes, and its number of replicas, each of them in another bin."""
+    """One model to place in a fleet: its sizes, and its number of replicas, which go to different endpoints."""
 
     name: str
     sizes: Sizes
@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(kw_only=True)
 class Bin:
-    """A bin, one endpoint of a fleet: its capacity, the used part of it, and its items' names in order of placement."""
+    """One endpoint of a fleet: its capacity, the used part of each size, and its models' names in the order placed."""
 
     capacity: Sizes
     used: list[float]
@@ -58,12 +58,12 @@ class Bin:
 
     @property
     def fullest_share(self) -> float:
-        """Return the used share of the bin's fullest size."""
+        """Return the used share of the size (GPU memory, host memory or time) that is used most."""
         return max(used / limit for used, limit in zip(self.used, self.capacity, strict=True) if limit > 0)
 
     @property
     def free(self) -> Sizes:
-        """Return the bin's free part of each size."""
+        """Return the free amount of each size (GPU memory, host memory, time) in the bin."""
         return tuple(limit - used for used, limit in zip(self.used, self.capacity, strict=True))
 
     def add(self, item: Item) -> None:
@@ -73,10 +73,10 @@ class Bin:
 
 
 def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
-    """Place items into equal bins, the largest first, each into the first bin that has room for it.
+    """Place models (items) on equal endpoints (bins): the largest first, each in the first bin with enough free space.
 
-    Items are ordered by the largest share that they take of any size of an empty bin. The same input gives the same
-    bins.
+    The largest item is the one that takes the largest share of an empty bin, in any of its sizes. The same input gives
+    the same bins.
 
     Raises:
         PlanError: an item is larger than an empty bin.
@@ -105,7 +105,7 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
 
 
 def lower_bound(items: Sequence[Item], capacity: Sizes) -> int:
-    """Return a lower bound on the number of bins, by the sum of each size and by the most replicas of an item."""
+    """Return a lower bound on the number of bins, from the sum of each size and the most replicas of one item."""
     sums = [sum(item.sizes[axis] * item.replicas for item in items) for axis in range(len(capacity))]
     by_size = [math.ceil(total / limit - _ROUNDING) for total, limit in zip(sums, capacity, strict=True) if limit > 0]
     return max([*by_size, max((item.replicas for item in items), default=0)], default=0)
@@ -120,9 +120,9 @@ def _share(item: Item, capacity: Sizes) -> float:
 
 
 class _RoomTree:
-    """A binary tree over bins; a node holds the most free room that a bin below the node has, for each size.
+    """A binary tree over bins: for each size, a node holds the largest free space of the bins below the node.
 
-    Unused bins are leaves with their whole room.
+    Bins that are still empty are leaves too, with their whole capacity free.
     """
 
     def __init__(self, bins: int, capacity: Sizes) -> None:
@@ -130,7 +130,7 @@ class _RoomTree:
         self._room: list[Sizes] = [capacity] * (2 * self._leaves)
 
     def set(self, index: int, room: Sizes) -> None:
-        """Set the free room of the bin with this index."""
+        """Set the free space of the bin with this index."""
         node = index + self._leaves
         self._room[node] = room
         while node > 1:
@@ -142,7 +142,7 @@ class _RoomTree:
             self._room[node] = room
 
     def find(self, sizes: Sizes, first: int) -> int:
-        """Return the index of the first bin, from index `first` on, that has room for all sizes."""
+        """Return the index of the first bin, from index `first` on, that has enough free space for all sizes."""
         stack = [(1, 0, self._leaves)]
         while stack:
             node, start, width = stack.pop()
@@ -171,8 +171,8 @@ The rest allows for errors of the plan's estimates and for bursts of calls.
 class Load(BaseModel):
     """The load of one model: the items per second of all its callers together.
 
-    `capacity` is the measured rate, in items per second, that one endpoint reaches with this model alone; a model with
-    a load needs it. `replicas` is the number of endpoints that serve the model.
+    `capacity` is the measured rate, in items per second, that one endpoint reaches with this model alone. `capacity` is
+    required if `items_per_second` is above 0. `replicas` is the number of endpoints that serve the model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -192,8 +192,9 @@ class Load(BaseModel):
 class FleetOption:
     """The placement of a catalog's models on endpoints of one instance type.
 
-    `placements` has one bin per endpoint. `usd_per_hour` is the price of all of them, None if it is unknown.
-    `usd_per_million` is the cost of a million items at the stated loads; also None if no model has a load.
+    `placements` has one bin per endpoint. `usd_per_hour` is the price of all these endpoints, None if it is unknown.
+    `usd_per_million` is the cost of a million items at the stated loads; None if the price is unknown or no model has a
+    load.
     """
 
     instance_type: str
@@ -208,7 +209,7 @@ class FleetOption:
 
     @property
     def fullest_share(self) -> float:
-        """Return the used share of the fullest endpoint's fullest size, relative to the part that the plan may fill."""
+        """Return the largest used share of any size on any endpoint, relative to the part that the plan may fill."""
         return max((placement.fullest_share for placement in self.placements), default=0.0)
 
     @property
@@ -226,7 +227,7 @@ class FleetOption:
 class Fleet:
     """A fleet plan: one option per instance type that can hold the models, the cheapest first.
 
-    `left_out` has a line per instance type that cannot hold them, with the reason.
+    `left_out` has a line per instance type that cannot hold the models, with the reason.
     """
 
     models: int
@@ -236,7 +237,7 @@ class Fleet:
 
 
 def read_loads(path: Path) -> dict[str, Load]:
-    """Read a YAML file of loads by model name; capacity is needed beside items_per_second, replicas is optional.
+    """Read a YAML file of loads by model name: items_per_second with capacity, and optionally replicas.
 
     Raises:
         PlanError: the file cannot be read or a value is out of range.
@@ -265,9 +266,9 @@ def plan_fleet(
     loads: Mapping[str, Load] | None = None,
     instance_types: Sequence[str] | None = None,
 ) -> Fleet:
-    """Place a catalog's models on endpoints of each instance type in turn.
+    """Return a fleet plan with one option per instance type: the models placed on endpoints of that type.
 
-    By default the types are the catalog's own and all types with a known price in the region.
+    Without `instance_types`, the types are the catalog's own and all types with a known price in the region.
 
     Raises:
         PlanError: a model has no profile, or a load names a model that is not in the catalog.
@@ -322,7 +323,7 @@ def _place(
 
 
 def _item(demand: Demand, load: Load, instance: Instance) -> Item:
-    """Return a model as an item with three sizes: MiB of one GPU, MiB of the host, and share of an endpoint's time."""
+    """Return a model as an item with three sizes: MiB of one GPU, MiB of the host, and share of the endpoint's time."""
     on_gpu = instance.gpus > 0
     gpu = gpu_worker(demand).peak * demand.workers if on_gpu else 0.0
     host = host_worker_mib(demand, on_gpu=on_gpu) * max(instance.gpus, 1)
@@ -331,9 +332,10 @@ def _item(demand: Demand, load: Load, instance: Instance) -> Item:
 
 
 def _capacity(instance: Instance, demands: Sequence[Demand], engines_per_device: int) -> tuple[float, float, float]:
-    """Return the part of an endpoint that models can fill: MiB of one GPU, MiB of the host, and share of its time.
+    """Return one endpoint's capacity for models: MiB of one GPU, MiB of the host, and share of its time.
 
-    If any model is shared, each endpoint keeps room for the engine processes, with the largest pass of all models.
+    If any model has `handler: shared`, every endpoint reserves the memory of the engine processes, including that of
+    the largest forward pass of all models with that handler.
     """
     cache = max((demand.profile.checkpoint_bytes / MIB for demand in demands), default=0.0)
     host = instance.memory_mib - SERVER.system_mib - SERVER.router_mib - cache

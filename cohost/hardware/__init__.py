@@ -1,1 +1,1 @@
-"""Tables of the server images and the SageMaker instance types that a catalog can name."""
+"""Look up the server images and the SageMaker instance types that a catalog can name."""

@@ -1,9 +1,9 @@
-"""The server images that archives can run in: their properties by `repository:tag`, and their URIs by region.
+"""Look up the server images that can run archives: their properties by `repository:tag`, and their URIs by region.
 
-The module holds dated tables and does not use the network. Sources: for backends and labels the Dockerfiles of DJL
-Serving 0.36.0 (and of the versions that still had the older flavours); for accounts and URL suffixes
-`aws_cdk.region_info` of aws-cdk-lib 2.275.0 and, for the regions that it lacks, the page "Available Images" of AWS Deep
-Learning Containers.
+The module holds dated tables and does not use the network. Backends and labels are from the Dockerfiles of DJL Serving
+0.36.0, and of earlier versions for flavours that were discontinued. Accounts and URL suffixes are from
+`aws_cdk.region_info` of aws-cdk-lib 2.275.0; for the regions that it lacks, they are from the page "Available Images"
+of AWS Deep Learning Containers.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ _AMI_VERSIONS: Final[Mapping[int, str]] = {
 class Image:
     """The known properties of a server image.
 
-    `backends` are the engines that a serving.properties may select, in lower case ("python" runs Hugging Face models);
-    `cuda` is the CUDA version in the tag, such as "cu130", or None; `multi_model` is true if the image has the label
-    that SageMaker requires of a multi-model container; `version` is the first part of the tag.
+    `backends` are the engines that a serving.properties may select, in lower case ("python" runs Hugging Face models).
+    `cuda` is the CUDA version in the tag, such as "cu130", or None. `multi_model` is true if the image has the label
+    that SageMaker requires of a container for multi-model endpoints. `version` is the first part of the tag.
     """
 
     repository: str
@@ -110,7 +110,7 @@ class Image:
 
     @property
     def cuda_major(self) -> int | None:
-        """Return the major version of CUDA in the image: 13 for cu130; None for an image without CUDA."""
+        """Return the image's major version of CUDA, such as 13 for cu130; None for an image without CUDA."""
         return None if self.cuda is None else int(self.cuda[2:4])
 
 
@@ -131,7 +131,7 @@ class ImageUri:
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One flavour of images in a repository: the pattern of the flavour's tags and its images' properties."""
+    """One flavour of images in a repository: the pattern of its tags, and the properties of its images."""
 
     repository: str
     flavour: Flavour
@@ -227,7 +227,7 @@ def _image(kind: _Kind, tag: str, match: re.Match[str]) -> Image:
 
 
 def registry_account(region: str) -> str:
-    """Return the account that holds the AWS Deep Learning Containers of a region.
+    """Return the AWS account whose registry has the AWS Deep Learning Containers of a region.
 
     Raises:
         ImageError: the tables of accounts do not contain the region.
@@ -293,8 +293,8 @@ def url_suffix(region: str) -> str:
 def default_inference_ami_version(image: Image) -> str | None:
     """Return the InferenceAmiVersion whose GPU driver fits the image's CUDA version.
 
-    Return None, which means SageMaker's default, for an image without CUDA or with a CUDA version that is not in the
-    table.
+    Return None, so that SageMaker's default applies, for an image without CUDA or with a CUDA version that the table
+    lacks.
     """
     return None if image.cuda_major is None else _AMI_VERSIONS.get(image.cuda_major)
 

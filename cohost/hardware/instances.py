@@ -1,10 +1,10 @@
-"""The instance types that endpoints run on: processors, memory, GPUs, and AWS's support of multi-model endpoints.
+"""Look up the instance types of endpoints: vCPUs, memory, GPUs, and AWS's support of multi-model endpoints.
 
-The sources of these tables were read on 2026-11-30. The figures are EC2's own (DescribeInstanceTypes of the type
-without "ml."); the types are those that SageMaker hosting accepts (ProductionVariantInstanceType). GPU memory is EC2's
-figure for one GPU; for A10G, L4 and L40S this is the part of the nominal 24 or 48 GiB that the driver leaves. The
-figures of K80 and V100 are from AWS's pages of the P2 and P3 families. Graviton types are left out: the server images
-are built for x86.
+The sources of these tables were read on 2026-11-30. The figures are those of the EC2 type, which has the same name
+without "ml." (DescribeInstanceTypes). The types are those that SageMaker hosting accepts
+(ProductionVariantInstanceType). GPU memory is EC2's figure for one GPU; for A10G, L4 and L40S this is the nominal 24 or
+48 GiB less the part that the driver takes. The figures of K80 and V100 are from AWS's pages of the P2 and P3 families.
+Graviton types are left out: the server images are built for x86.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _MINIMUM_COMPUTE_CAPABILITY: Final[Mapping[int, tuple[int, int]]] = {12: (5, 0),
 class Instance:
     """The hardware of one instance type; `gpu_memory_mib` is the memory of one GPU, 0 without a GPU.
 
-    `multi_model_gpu_documented` is true if AWS lists the type among the GPU types for multi-model endpoints. Every CPU
-    type supports multi-model endpoints; for a CPU type the field is False and has no meaning.
+    `multi_model_gpu_documented` is True if AWS lists the type among the GPU types for multi-model endpoints. For a CPU
+    type `multi_model_gpu_documented` is always False and has no meaning, because every CPU type supports multi-model
+    endpoints.
     """
 
     vcpus: int
@@ -40,7 +41,7 @@ class Instance:
     multi_model_gpu_documented: bool = False
 
     def runs_cuda(self, cuda_major: int) -> bool:
-        """Return True if CUDA of this major version supports the GPU, or if the GPU's compute capability is unknown."""
+        """Return True if this major version of CUDA supports the GPU, or if the GPU's compute capability is unknown."""
         least = _MINIMUM_COMPUTE_CAPABILITY.get(cuda_major)
         return least is None or self.gpu_compute_capability is None or self.gpu_compute_capability >= least
 
@@ -120,12 +121,12 @@ _OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[567]e?|gr6|p5
 
 
 def has_own_disks(instance_type: str) -> bool:
-    """Return True if an instance type has local NVMe disks, which are hardware-encrypted; models then lie on them."""
+    """Return True if an instance type has local NVMe disks, which are hardware-encrypted and hold the models."""
     return bool(_OWN_DISKS.fullmatch(instance_type))
 
 
 def _vcpus(size: str) -> int:
-    """Return the number of vCPUs of a CPU instance by size: 2 for "large", 4 for "xlarge", 4 N for "Nxlarge"."""
+    """Return the number of vCPUs of a CPU instance by its size: 2 for "large", 4 for "xlarge", N x 4 for "Nxlarge"."""
     if size == "large":
         return 2
     return 4 * int(size.removesuffix("xlarge") or 1)

@@ -1,12 +1,12 @@
-"""GPU partitions (NVIDIA Multi-Instance GPU) on SageMaker endpoints: the profiles of each instance type, and layouts.
+"""Check layouts of GPU partitions (NVIDIA Multi-Instance GPU) against the profiles of each instance type.
 
-A layout is the list of partitions of one GPU; SageMaker applies it to every GPU of every instance of a variant, and
-each copy of an inference component takes one partition (SageMaker developer guide, "Create an endpoint with GPU
-partitions" and "Deploy models to GPU partitions with inference components", read 2026-12-01; tried by nobody here).
-
-The profiles of the instance types are those that AWS's HyperPod command line lists (aws/sagemaker-hyperpod-cli,
-training/constants.py, read 2026-12-01). A GPU has 7 compute slices and 8 memory slices (NVIDIA: Multi-Instance GPU user
-guide); a profile such as `mig-3g.40gb` takes 3 compute slices, and memory slices in proportion to its memory.
+A layout is the list of partitions of one GPU. SageMaker applies the layout to every GPU of every instance of a variant,
+and each copy of an inference component takes one partition (SageMaker developer guide, "Create an endpoint with GPU
+partitions" and "Deploy models to GPU partitions with inference components", read 2026-12-01; this project has not tried
+it). The profiles (kinds of partition) of the instance types are those that AWS's HyperPod command line lists
+(aws/sagemaker-hyperpod-cli, training/constants.py, read 2026-12-01). A GPU has 7 compute slices and 8 memory slices
+(NVIDIA: Multi-Instance GPU user guide). A partition with a profile such as `mig-3g.40gb` takes 3 compute slices, and
+memory slices in proportion to its 40 GB.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ out, and so is ml.p5.4xlarge, whose profiles no source lists."""
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    """An amount of a GPU's compute slices and memory slices."""
+    """A number of compute slices and a number of memory slices of a GPU."""
 
     compute: int
     memory: int
 
     def __add__(self, other: Slices) -> Slices:
-        """Return the sum of both amounts."""
+        """Return the sum of two amounts of slices."""
         return Slices(compute=self.compute + other.compute, memory=self.memory + other.memory)
 
     def __str__(self) -> str:
-        """Return the amount as a text, such as "3 compute slices and 4 memory slices"."""
+        """Return the amount of slices as text, such as "3 compute slices and 4 memory slices"."""
         return f"{self.compute} compute slices and {self.memory} memory slices"
 
 
@@ -61,7 +61,7 @@ GPU: Final = Slices(compute=COMPUTE_SLICES, memory=MEMORY_SLICES)
 
 
 def slices_of(profile: str, instance_type: str) -> Slices:
-    """Return the slices that a partition of an instance type takes; the profile is one of `PROFILES`."""
+    """Return the slices that a partition takes on an instance type; its profile must be in `PROFILES`."""
     whole = PROFILES[instance_type][-1]
     compute, memory_gb = _figures(profile)
     return Slices(compute=compute, memory=round(MEMORY_SLICES * memory_gb / _figures(whole)[1]))
@@ -73,17 +73,17 @@ def memory_mib_of(profile: str) -> int:
 
 
 def unknown_profiles(profiles: Sequence[str], instance_type: str) -> list[str]:
-    """Return the profiles that an instance type does not have, each once; all of them if it has no partitions."""
+    """Return the given profiles that an instance type lacks, each once; all of them if it has no partitions."""
     return [one for one in dict.fromkeys(profiles) if one not in PROFILES.get(instance_type, ())]
 
 
 def needed(layout: Sequence[str], instance_type: str) -> Slices:
-    """Return the slices that a layout of known profiles takes of one GPU."""
+    """Return the slices of one GPU that a layout takes; all its profiles must be in `PROFILES`."""
     return sum((slices_of(profile, instance_type) for profile in layout), Slices(compute=0, memory=0))
 
 
 def fits(layout: Sequence[str], instance_type: str) -> bool:
-    """Return True if one GPU of an instance type has the slices for a layout of known profiles."""
+    """Return True if one GPU of an instance type has enough slices for a layout, whose profiles are in `PROFILES`."""
     wanted = needed(layout, instance_type)
     return wanted.compute <= GPU.compute and wanted.memory <= GPU.memory
 

@@ -1,5 +1,5 @@
-"""Results of load tests: raw samples on disk, the statistics made from them, and reports.
+"""Store the raw samples of load tests, compute statistics from them, and write reports.
 
-The package needs numpy, which comes with the dependency group `load` and is not installed where one only deploys.
-`formats`, `charts` and `frame` do without numpy; forecasts draw their pages with these modules too.
+The package needs numpy, which the dependency group `load` installs; a deploy does not need that group. The modules
+`formats`, `charts` and `frame` work without numpy, because the pages of forecasts use them too.
 """

@@ -1,7 +1,8 @@
-"""Charts as SVG text: axes, lines, areas, points and bars, coloured by the page's style sheet.
+"""Draw charts as SVG text: axes, lines, areas, points and bars, coloured by the page's style sheet.
 
-No chart library is used, so that a page has some ten kilobytes, needs no script, and prints unchanged. One unit of a
-chart is about one pixel on a phone and one and a half on a desk's screen, where the style sheet sets smaller type.
+No chart library is used, so that a page has only some ten kilobytes, needs no script, and looks the same in print. One
+unit of a chart is about one pixel on a phone and one and a half pixels on a desktop screen, for which the style sheet
+sets smaller type.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], title: str, *, log: bool = False) -> Axis:
-        """Return an axis that holds all values with a little room above; a linear axis begins at 0 or below."""
+        """Return an axis that holds all values, with a small margin above; a linear axis begins at 0 or below."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
         low, high = min(found), max(found)
         if log:
@@ -59,7 +60,7 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Return the round values at which the axis has its numbers."""
+        """Return the round values at which the axis is labelled with numbers."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [step * 10.0**power for power in powers for step in _LOG_STEPS]
@@ -79,8 +80,8 @@ class Axis:
 class Chart:
     """One chart, whose marks are drawn in the order in which they are added.
 
-    A chart without an axis `y` is flat, and its values of y are from 0 to 1. `names` has texts by value of x, which
-    replace the numbers of the x axis. `label` describes the chart for screen readers.
+    If `y` is None, the chart is low and has no y axis, and its values of y are from 0 to 1. `names` has pairs of a
+    value of x and a text; the texts replace the numbers of the x axis. `label` describes the chart for screen readers.
     """
 
     x: Axis
@@ -102,8 +103,8 @@ class Chart:
     ) -> Chart:
         """Return a chart with a group of bars for each name in `groups`; `titles` are the titles of the axes x and y.
 
-        The y axis also holds the values in `others`. With `by_group` each group has a colour, instead of each series,
-        and the chart has no legend.
+        The y axis is long enough for the values in `others` too. If `by_group`, the bars are coloured by group instead
+        of by series, and the chart has no legend.
         """
         values = [value for bars in series.values() for value, _ in bars if value is not None] + [*others]
         names = [(index + 0.5, name) for index, name in enumerate(groups)]
@@ -137,7 +138,7 @@ class Chart:
     def points(
         self, xs: Sequence[float], ys: Sequence[float], colour: int, tips: Sequence[str] = (), *, size: float = 2.2
     ) -> None:
-        """Draw points, each with its text under the pointer if `tips` has texts."""
+        """Draw points, each with its tooltip if `tips` has texts."""
         for index, (x, y) in enumerate(zip(xs, ys, strict=True)):
             tip = f"<title>{escape(tips[index])}</title>" if tips else ""
             place = f'cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="{size}"'
@@ -150,7 +151,7 @@ class Chart:
         self._marks.append(f'<text class="{kind}" x="{at:.1f}" y="{self._y(y) - 4:.1f}">{escape(text)}</text>')
 
     def span(self, start: float, end: float, name: str, *, shaded: bool) -> None:
-        """Draw a stretch of the x axis, such as a step of a run, with a name at its top."""
+        """Draw an interval of the x axis, such as a step of a run, with a name at its top."""
         left, right = self._x(max(start, self.x.low)), self._x(min(end, self.x.high))
         box = f'x="{left:.1f}" y="{TOP}" width="{max(0.0, right - left):.1f}" height="{self._bottom - TOP}"'
         shade = "span shaded" if shaded else "span"
@@ -161,13 +162,13 @@ class Chart:
             self._marks.append(f'<text class="{kind}" x="{left + 2:.1f}" y="{TOP + 9}">{escape(name)}</text>')
 
     def bar(self, left: float, right: float, low: float, high: float, colour: int, tip: str) -> None:
-        """Draw a bar between two values of x and two values of y, with a text under the pointer."""
+        """Draw a bar between two values of x and two values of y, with a tooltip."""
         x0, x1, y0, y1 = self._x(left), self._x(right), self._y(low), self._y(high)
         box = f'x="{x0:.1f}" y="{y1:.1f}" width="{max(0.0, x1 - x0):.1f}" height="{max(0.0, y0 - y1):.1f}"'
         self._marks.append(f'<rect class="bar f{_shade(colour)}" {box}><title>{escape(tip)}</title></rect>')
 
     def limit(self, x: float, name: str) -> None:
-        """Draw a vertical line at a value of x that must not be passed, and add its name to the legend."""
+        """Draw a vertical line at a value of x that is a limit, and add the limit's name to the legend."""
         at = f'x1="{self._x(x):.1f}" x2="{self._x(x):.1f}" y1="{TOP - 4}" y2="{self._bottom}"'
         self._marks.append(f'<line class="line s{_shade(BAD)}" {at}/>')
         self._legend.append((name, BAD, "line"))
@@ -183,7 +184,7 @@ class Chart:
         return "".join([frame, *self._rows(), *columns, *self._marks, "</svg>", self._key()])
 
     def _rows(self) -> list[str]:
-        """Return the grid lines, the numbers and the title of the y axis."""
+        """Return the SVG of the y axis: its grid lines, numbers and title."""
         if self.y is None:
             return []
         drawn = [f'<text class="title" x="0" y="9">{escape(self.y.title)}</text>']
@@ -194,7 +195,7 @@ class Chart:
         return drawn
 
     def _columns(self) -> tuple[list[str], float]:
-        """Return the marks of the x axis (line, grid, numbers or names, title), and the height of the whole chart."""
+        """Return the SVG of the x axis (line, grid, numbers or names, title), and the height of the whole chart."""
         bottom = self._bottom
         numbers = self.names is None
         names = [(tick, _number(tick)) for tick in self.x.ticks()] if self.names is None else self.names
@@ -241,12 +242,12 @@ class Chart:
 
 
 def _shade(colour: int) -> int:
-    """Return the style sheet's number of a colour, for the colours of series and for `BAD`, `GREY` and `PALE`."""
+    """Return a colour's number in the style sheet; the colour is a series's number, `BAD`, `GREY` or `PALE`."""
     return colour % SERIES if colour >= 0 else SERIES - 1 - colour
 
 
 def _side_by_side(names: Sequence[str]) -> tuple[list[list[str]], int]:
-    """Return names wrapped into short lines, and the least n for which every n-th name fits beside the next."""
+    """Return the names wrapped into short lines, and the smallest n such that every n-th name fits without overlap."""
     room = (WIDTH - LEFT - RIGHT) / max(1, len(names))
     width = max(LEAST_CHARACTERS, int(room / CHARACTER) - 1)
     lines = [wrap(name, width, max_lines=MOST_LINES, placeholder="…") for name in names]

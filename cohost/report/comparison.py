@@ -1,4 +1,4 @@
-"""The comparison of designs by their load tests, with the warnings that a reader needs to compare them.
+"""Compare designs by their load tests, with warnings about whatever limits the comparison.
 
 The comparison is written as Markdown, as JSON with its schema, and as one HTML page.
 """
@@ -40,7 +40,7 @@ Note = tuple[str, str]
 
 
 def design_of(record: RunRecord) -> str:
-    """Return the name of a run's design, by the topology in the outputs of its stack and by the endpoint's GPUs."""
+    """Return the name of a run's design, from its stack's topology and from the GPU partitions of its endpoint."""
     if record.target.kind == "container":
         return "container"
     if record.target.partitions:
@@ -49,7 +49,7 @@ def design_of(record: RunRecord) -> str:
 
 
 def where_measured(summaries: Sequence[RunSummary]) -> str:
-    """Return a text on the place where these numbers were measured: AWS, or the local emulator."""
+    """Return a sentence that says if the numbers were measured on AWS or on the local emulator."""
     emulated = [s for s in summaries if s.record.target.emulated]
     if not emulated:
         return "Measured on the targets named below; the machine that the calls came from is named with each."
@@ -78,7 +78,7 @@ def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
 
 
 def _read(path: Path) -> list[RunSummary]:
-    """Return the summaries of a path's runs: of a run's folder with raw samples, or of a report.json."""
+    """Return the summaries of the runs at a path, which is a run's folder with raw samples or a report.json."""
     if path.is_dir() or path.name == RECORD_FILE:
         run = load_run(path)
         metrics = metrics_of(run, None)
@@ -88,7 +88,7 @@ def _read(path: Path) -> list[RunSummary]:
 
 
 def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
-    """Yield a warning if the runs differ in their models, texts or calling machines instead of only in design."""
+    """Yield a warning for each difference of the runs' models, texts or calling machines."""
     by_name = [sorted(record.models, key=lambda model: model.name) for record in records]
     texts = [(record.payloads, *(m.tokens for m in models)) for record, models in zip(records, by_name, strict=True)]
     values: dict[str, Sequence[object]] = {
@@ -131,7 +131,7 @@ FACT_COLUMNS = ("design", "description", "deployed on", "price")
 
 
 class DesignResult(Record):
-    """One design of a comparison; `headlines` has the numbers over all models first, then of each model."""
+    """One design of a comparison; `headlines` has the numbers of all models together, then those of each model."""
 
     label: str
     design: str
@@ -145,7 +145,10 @@ class DesignResult(Record):
 
 
 class Comparison(Record):
-    """The JSON file of a comparison. `format` rises when programs for the older format would misread the file."""
+    """The JSON file of a comparison.
+
+    `format` is incremented if programs for the older format would misread the file.
+    """
 
     format: Literal[1] = 1
     measured: str
@@ -154,7 +157,7 @@ class Comparison(Record):
 
 
 def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
-    """Read results and write their comparison into a folder.
+    """Read the results of load tests, and write a comparison of them into a folder.
 
     Args:
         results: folders of runs, or report.json files; each run is one design.
@@ -177,12 +180,12 @@ def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
 
 
 def table_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
-    """Return the rows of the first table: one per design, over all its models."""
+    """Return the rows of the first table: one per design, with the numbers of all its models together."""
     return [(row[0], *row[2:6], *row[7:]) for row in (rows[0] for rows in map(headline_rows, summaries) if rows)]
 
 
 def _model_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
-    """Return one row per model and design, with the rows of one model below each other."""
+    """Return one row per model and design; the rows of the same model are adjacent."""
     rows = [
         (row[0], row[1], *row[2:6], *row[7:-1])
         for summary in summaries
@@ -219,7 +222,7 @@ def _design(summary: RunSummary) -> DesignResult:
 
 
 def _tables(summaries: Sequence[RunSummary]) -> list[Table]:
-    """Return the tables of a comparison: designs over all models, facts on each design, and designs per model."""
+    """Return the tables of a comparison: designs with all models together, facts on each design, designs per model."""
     return [
         Table("", COLUMNS, table_rows(summaries), "names1", f"{HEADLINE} {_READ_SO}"),
         Table("What was measured", FACT_COLUMNS, _fact_rows(summaries), "texts"),

@@ -1,8 +1,9 @@
-"""SageMaker's own metrics for the minutes of a load test's run, from CloudWatch.
+"""Read SageMaker's own metrics for the minutes of a load test's run from CloudWatch.
 
 Source of names, namespaces, dimensions and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and
-"CloudWatch metrics for multi-model endpoint deployments". No metric is per model. The dimension of an inference
-component's calls is the component's name; the dimensions of its instances are endpoint and variant.
+"CloudWatch metrics for multi-model endpoint deployments". None of the metrics distinguishes between models. The metrics
+of an inference component's calls have the component's name as dimension; the metrics of its instances have endpoint and
+variant as dimensions.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Point(Record):
 
 
 class Metric(Record):
-    """One metric of CloudWatch minute by minute, in `unit`."""
+    """One metric of CloudWatch, with one point per minute, in `unit`."""
 
     name: str
     unit: str
@@ -88,8 +89,8 @@ class EndpointMetrics(Record):
 def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # a boto3 session, or the fake of a test
     """Return the endpoint's metrics for a run, from the run's folder or else from CloudWatch; None if neither has any.
 
-    With `session` None CloudWatch is not called. A missing right or network is not an error: the report then has no
-    metrics of the endpoint.
+    If `session` is None, CloudWatch is not called. A missing permission or network raises no error; the report then has
+    no metrics of the endpoint.
     """
     file = run.folder / METRICS_FILE
     stored = _stored(file)

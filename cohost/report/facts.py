@@ -1,4 +1,4 @@
-"""The facts that a reader needs to assess a run: machine, target, versions, price and command."""
+"""List the facts that a reader needs to assess a run: machine, target, versions, price and command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def price_text(record: RunRecord) -> str:
 
 
 def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return marks and other remarks on a run, each with its weight: invalid, warning or note."""
+    """Return the remarks on a run, each with its weight (invalid, warning or note) and its text."""
     record = summary.record
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
@@ -58,7 +58,7 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def few_calls(summary: RunSummary) -> list[str]:
-    """Return a sentence each on the steps without an answer, and on those that are too short for conclusions."""
+    """Return one sentence on the steps in which no call was answered, and one on the steps with too few answers."""
     none = [step.name for step in summary.steps if not step.total.answered]
     few = [step.name for step in summary.steps if 0 < step.total.answered < FEW_CALLS]
     found = [f"no call was answered in {', '.join(none)}, so there are no numbers of it"] if none else []
@@ -82,7 +82,7 @@ def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
 
 
 def metric_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return rows of latency as callers and as SageMaker measured it, and of the endpoint's other metrics."""
+    """Return a row for the latency that the callers measured, and one for each metric that SageMaker measured."""
     if summary.metrics is None:
         return []
     found = [step.total.latency_ms for step in summary.steps if step.total.latency_ms]

@@ -1,6 +1,6 @@
-"""Numbers, moments and tables as text, the same in Markdown, on pages and on a terminal, and the cost of items.
+"""Write numbers, times and tables as text, equally for Markdown, pages and terminals; compute the cost of items.
 
-A dash means that a value does not exist, "unknown" that the value exists but is not known.
+A dash means that a value does not exist; "unknown" means that the value exists but is not known.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ _MILLION, _SECONDS_PER_MINUTE, _SECONDS_PER_HOUR = 1_000_000, 60, 3600
 
 
 def usd_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """Return USD per million items at a sustained rate; None if the price is unknown, or the rate unknown or 0."""
+    """Return USD per million items at a sustained rate; None if the price or the rate is unknown, or the rate is 0."""
     if usd_per_hour is None or not items_per_s:
         return None
     return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
 
 
 class Table(NamedTuple):
-    """A table with its title. `kind` has its classes of the pages' style sheet, `what` the explanation above it.
+    """A table and its title.
 
-    A table without columns has rows of a name and a value.
+    `kind` names the table's CSS classes in the pages' style sheet; `what` is the explanation above the table. If
+    `columns` is empty, each row is a name and a value.
     """
 
     title: str

@@ -1,7 +1,7 @@
-"""The frame of every HTML page, and the parts that pages are made of.
+"""Render the frame of every HTML page, and the parts of pages.
 
-A page is one file of HTML, without a script, a font or a request. No template engine is used, so that deploying does
-not need one. Each function escapes its texts; text of the type `Html` is escaped.
+A page is a single HTML file without scripts and fonts, and causes no requests. No template engine is used, so that a
+deploy does not need one. Each function escapes its plain texts; text of the type `Html` is already escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Plot(NamedTuple):
-    """A chart with its title, and with a description in `what`."""
+    """A chart with its title and its description (`what`)."""
 
     title: str
     what: str
@@ -37,7 +37,7 @@ class Plot(NamedTuple):
 
 
 def page(title: str, below: str, *parts: Html) -> str:
-    """Render a whole page: a title, the line `below` it, and the parts."""
+    """Render a whole page: a title, the line below the title (`below`), and the parts."""
     style = _STYLE.read_text(encoding="utf-8") + _COLOURS
     return f"""<!doctype html>
 <html lang="en">
@@ -65,12 +65,12 @@ def heading(text: str) -> Html:
 
 
 def card(*parts: Html) -> Html:
-    """Render a card, a framed box, around parts of a page."""
+    """Render a card (a framed box) around parts of a page."""
     return Html(f'<div class="card">{"".join(parts)}</div>\n')
 
 
 def paragraphs(*texts: str) -> Html:
-    """Render explanations, one paragraph each; an empty text is left out."""
+    """Render each text as a paragraph; omit empty texts."""
     return Html("".join(f'<p class="what">{escape(text)}</p>' for text in texts if text))
 
 
@@ -87,7 +87,7 @@ def table(content: Table) -> Html:
 def notes(weighted: Iterable[tuple[str, str]]) -> Html:
     """Render remarks, each with its weight.
 
-    A weight has one or more classes of the style sheet; the last class is also the word before the remark.
+    A weight is one or more CSS classes of the style sheet; the last class is also printed before the remark.
     """
     items = "".join(
         f'<li class="{escape(weight)}"><b>{escape(weight.split()[-1])}</b>{escape(text)}</li>\n'

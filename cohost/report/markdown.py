@@ -1,4 +1,4 @@
-"""The load test's report as Markdown, and the rows of its tables."""
+"""Write the load test's report as Markdown, and compute the rows of its tables."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def markdown(summaries: Sequence[RunSummary]) -> str:
 
 
 def headline_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return a run's rows in the headline table: all models together, then each model."""
+    """Return a run's rows in the headline table: one for all models together, then one per model."""
     label = summary.record.label if summary.record.valid else f"{summary.record.label} (INVALID)"
     return [(label, *_headline(headline, summary.record)) for headline in summary.headlines]
 
 
 def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Return a run's rows in the table of steps; each step has all models together, then each model."""
+    """Return a run's rows in the table of steps: for each step, one for all models together, then one per model."""
     return [
         _line(step, line, summary.record)
         for step in summary.steps
@@ -78,7 +78,8 @@ def _headline(headline: Headline, record: RunRecord) -> tuple[str, ...]:
 def _cost(usd: float | None, rate: float | None, record: RunRecord) -> str:
     """Return the cost per million items as text.
 
-    An unknown price is "unknown"; a dash means that there is no rate to price, or that the emulator answered.
+    If the price is unknown, the text is "unknown"; if there is no rate to price, or the emulator answered, it is a
+    dash.
     """
     if usd is not None:
         return number(usd, 2)
@@ -114,7 +115,7 @@ def _line(step: Step, line: Line, record: RunRecord) -> tuple[str, ...]:
 
 
 def tables_of(summary: RunSummary) -> list[Table]:
-    """Return the tables of a run's section that have a row."""
+    """Return the tables of a run's section, except those without rows."""
     seconds = sum(step.seconds for step in summary.steps)
     tables = (
         Table("First call of each model", COLD_COLUMNS, facts.cold_rows(summary.record)),

@@ -1,4 +1,4 @@
-"""The load test's report on any number of runs, as Markdown, JSON with its schema, and one HTML page in a folder."""
+"""Write the load test's report on any number of runs: Markdown, JSON with its schema, and one HTML page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Rows = list[tuple[str, ...]]
 
 
 class Report(Record):
-    """The JSON file of a report. `format` rises when programs for the older format would misread the file."""
+    """The JSON file of a report.
+
+    `format` is incremented if programs for the older format would misread the file.
+    """
 
     format: Literal[1] = 1
     runs: tuple[RunSummary, ...]
@@ -41,7 +44,7 @@ class Report(Record):
 
 @dataclass(frozen=True)
 class Written(Generic[Content]):
-    """The written files of a report or a comparison, the content of the JSON file, and the rows of the first table."""
+    """The paths of a written report or comparison, the content of its JSON file, and the rows of its first table."""
 
     markdown: Path
     json: Path

@@ -1,4 +1,4 @@
-"""The plots of one run, from its raw samples and its numbers, and the plots that compare runs or designs."""
+"""Draw the plots of one run, from its raw samples and its summary, and the plots that compare runs or designs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plots_of(run: Run, summary: RunSummary) -> list[Plot]:
 
 
 def _distribution(run: Run, summary: RunSummary) -> Plot | None:
-    """Plot the share of calls that were answered within a latency, for each model in the headlines' step."""
+    """Plot the share of calls answered within a latency, per model, in the step that the headline numbers are from."""
     base = summary.headlines[0].step
     index = next(i for i, phase in enumerate(run.record.phases) if (phase.kind, phase.name) == ("measured", base))
     shares = np.concatenate([np.linspace(0, 0.99, CURVE_POINTS), 1 - np.geomspace(0.01, 1e-5, 60), [1.0]])
@@ -64,7 +64,7 @@ def _distribution(run: Run, summary: RunSummary) -> Plot | None:
 
 
 def _over_time(run: Run) -> Plot | None:
-    """Plot latency over a run's time: median and slowest call of each moment, failures, and steps."""
+    """Plot latency over a run's time: median and slowest call of each short interval, failures, and steps."""
     good, start = answered(run.samples), run.record.started
     if not len(good):
         return None
@@ -93,7 +93,7 @@ def _over_time(run: Run) -> Plot | None:
 
 
 def _throughput(summary: RunSummary) -> Plot | None:
-    """Plot latency against calls per second over the steps of the batch size that has the most steps."""
+    """Plot latency against calls per second, for the batch size with the most steps, one point per step."""
     batches = [step.batch for step in summary.steps]
     batch = max(set(batches), key=lambda size: (batches.count(size), -size))
     # The steps are in the order of the load, so that the line of an overloaded target turns back.
@@ -117,7 +117,7 @@ def _throughput(summary: RunSummary) -> Plot | None:
 
 
 def _batches(summary: RunSummary) -> Plot:
-    """Plot items per second against texts per call, over the steps with the fewest callers."""
+    """Plot items per second against texts per call, from the steps with the fewest callers."""
     steps = _batch_steps(summary)
     callers = steps[0].concurrency
     series: dict[str, Bars] = {}
@@ -160,7 +160,7 @@ def _failures(summary: RunSummary) -> Plot:
 
 
 def _generator(run: Run) -> Plot | None:
-    """Plot the share of a core that each generator process used, and the delay of its timers."""
+    """Plot the share of a CPU core that each process of the load generator used, and the delay of its timers."""
     if not len(run.ticks):
         return None
     at, late_ms = run.ticks["at"] - run.record.started, run.ticks["lag_mean"] * 1000
@@ -176,7 +176,7 @@ def _generator(run: Run) -> Plot | None:
 
 
 def _endpoint(run: Run, summary: RunSummary) -> Plot | None:
-    """Plot mean latency at the caller and inside SageMaker, minute by minute."""
+    """Plot the mean latency that callers and SageMaker measured, minute by minute."""
     found = summary.metrics
     model, overhead = (found.find(name) if found else None for name in ("ModelLatency", "OverheadLatency"))
     good = answered(run.samples)
@@ -203,7 +203,7 @@ def _batch_steps(summary: RunSummary) -> list[Step]:
 
 
 def latencies(summaries: Sequence[RunSummary], names: Sequence[str] = PERCENTILES) -> Chart | None:
-    """Draw latency percentiles of every run's first headline side by side; None if no run has a latency."""
+    """Draw latency percentiles side by side, from the first headline of each run; None if no run has a latency."""
     found = [(s.record.label, s.headlines[0].latency_ms if s.headlines else None) for s in summaries]
     if not any(latency for _, latency in found):
         return None
@@ -241,7 +241,7 @@ def design_plots_of(summaries: Sequence[RunSummary]) -> list[Plot]:
 def _bars(
     summaries: Sequence[RunSummary], title: str, value_of: Callable[[Headline], tuple[float | None, str]]
 ) -> Chart | None:
-    """Draw one bar per design, with the value of its first headline; None if no design has a value."""
+    """Draw one bar per design, with the value from the design's first headline; None if no design has a value."""
     labels = [summary.record.label for summary in summaries]
     bars = [value_of(summary.headlines[0]) for summary in summaries]
     if all(value is None for value, _ in bars):
@@ -256,13 +256,13 @@ def _rate(head: Headline) -> tuple[float | None, str]:
 
 
 def _rates(summary: RunSummary) -> list[tuple[Step, float]]:
-    """Return the steps with the fewest callers in which a call was answered, and their items per second."""
+    """Return the steps with the fewest callers, if a call was answered in them, each with its items per second."""
     found = ((step, step.total.items_per_s) for step in _batch_steps(summary))
     return [(step, rate) for step, rate in found if rate is not None]
 
 
 def _by_batch(summaries: Sequence[RunSummary]) -> Chart | None:
-    """Draw items per second over texts per call, from each run's steps with the fewest callers."""
+    """Draw items per second against texts per call, from each run's steps with the fewest callers."""
     lines = [
         [(step.batch, rate, f"{short(rate)} items/s at {step.batch} a call") for step, rate in _rates(summary)]
         for summary in summaries
@@ -271,7 +271,7 @@ def _by_batch(summaries: Sequence[RunSummary]) -> Chart | None:
 
 
 def _by_callers(summaries: Sequence[RunSummary]) -> Chart | None:
-    """Draw the median latency over callers, from each run's steps with the fewest texts per call."""
+    """Draw the median latency against the number of callers, from each run's steps with the fewest texts per call."""
     lines = []
     for summary in summaries:
         texts = min(step.batch for step in summary.steps)

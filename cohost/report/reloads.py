@@ -1,9 +1,10 @@
-"""Marks on runs in which a multi-model endpoint loaded models again during the measurement.
+"""Mark runs in which a multi-model endpoint loaded models during the measurement.
 
-A call of a model that is not loaded waits for its load, which takes seconds, so its latency is not that of the model.
-Two sources show such calls: SageMaker's answer 429 ModelNotReadyException, and its metrics ModelCacheHit (for each
-call 1 if the model was loaded, else 0) and ModelUnloadingTime (AWS guide "CloudWatch metrics for multi-model endpoint
-deployments"), which CloudWatch has by the minute and some minutes later.
+A call of a model that is not loaded waits while the model is loaded, which takes seconds, so the call's latency is not
+that of the model. SageMaker shows calls of models that are not loaded by its answer 429 ModelNotReadyException, and by
+its metrics ModelCacheHit (for each call 1 if the model was loaded, else 0) and ModelUnloadingTime (AWS guide
+"CloudWatch metrics for multi-model endpoint deployments"). CloudWatch has one value of each of these metrics per
+minute, with a delay of some minutes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NEAR_S: Final = 2.0
 
 
 def reload_marks(run: Run, metrics: EndpointMetrics | None) -> list[Mark]:
-    """Return the marks on loads during a run's measured steps; empty for a target that does not load models by call."""
+    """Return the marks for models loaded during measured steps; empty for a target whose calls do not load models."""
     target = run.record.target
     measured = [phase for phase in run.record.phases if phase.kind == "measured"]
     if target.kind != "sagemaker" or target.inference_component_name is not None or not measured:
@@ -54,7 +55,7 @@ def reload_marks(run: Run, metrics: EndpointMetrics | None) -> list[Mark]:
 
 
 def judged_again(run: Run, metrics: EndpointMetrics | None) -> Run:
-    """Return a run whose marks on loads are those by the metrics that CloudWatch has now."""
+    """Return the run with its marks for loaded models replaced by marks from these metrics."""
     others = tuple(mark for mark in run.record.marks if mark.code not in {RELOADS, RELOADS_UNKNOWN})
     marks = (*others, *reload_marks(run, metrics))
     return replace(run, record=run.record.model_copy(update={"marks": marks}))
@@ -95,7 +96,7 @@ def _missed(point: Point) -> int:
 
 
 def _during(metric: Metric, phases: list[Phase]) -> list[Point]:
-    """Return the minutes of a metric that share a moment with one of the phases."""
+    """Return the minutes of a metric that overlap with one of the phases."""
     return [
         point
         for point in metric.points
@@ -104,9 +105,10 @@ def _during(metric: Metric, phases: list[Phase]) -> list[Point]:
 
 
 def _other_calls(run: Run, minute: Point) -> int:
-    """Return the number of a minute's calls that may load models: of other phases, and of other callers.
+    """Return the number of calls in a minute that are not of a measured step, but of another phase or another caller.
 
-    AWS does not document which moment of a call counts, so calls near the minute's bounds count too.
+    AWS does not document to which minute a call counts that overlaps two minutes, so calls near the minute's bounds are
+    included.
     """
     sent, done = run.samples["sent"], run.samples["done"]
     near = (done >= minute.at - NEAR_S) & (sent < minute.at + PERIOD_S + NEAR_S)
@@ -116,10 +118,10 @@ def _other_calls(run: Run, minute: Point) -> int:
 
 
 def _first_loads(run: Run) -> int:
-    """Return the most calls of a run that can meet a model before its first load on an instance ends.
+    """Return the most calls of a run that can wait for the first loading of a model on an instance.
 
-    With first calls and one instance these are one call per model and its refused attempts; else as many calls as
-    there are callers can wait for one load.
+    If the run began with single first calls and has one instance, the result is one call per model plus the refused
+    attempts. Otherwise a call of each caller can wait for the same loading.
     """
     record = run.record
     refused = sum(call.refused for call in record.cold)

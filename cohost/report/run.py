@@ -1,4 +1,4 @@
-"""The record of a load test's run: everything about the run except its samples, as JSON in the run's folder."""
+"""Read and write the record of a load test's run: all about the run except its samples, as JSON in the run's folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PhaseKind = Literal["cold", "warm-up", "measured"]
 
 
 class Record(BaseModel):
-    """The base of the data classes of records and reports: immutable, and without unknown fields."""
+    """The base of the data classes of records and reports: they are immutable and reject unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,8 +51,8 @@ class Phase(Record):
 class ColdCall(Record):
     """The first call of a model in a run.
 
-    `first_s` is the time to its answer with its refused attempts, `refused` their number, `second_s` the time of the
-    next call, both in seconds; None if the call failed.
+    `first_s` is the seconds until its answer, including refused attempts; `refused` is the number of these attempts.
+    `second_s` is the seconds of the model's next call. `first_s` and `second_s` are None if the call failed.
     """
 
     model: str
@@ -63,10 +63,11 @@ class ColdCall(Record):
 
 
 class Model(Record):
-    """One model that a run called. `tokens` has the fewest and the most tokens of a text; None: not counted.
+    """One model that a run called.
 
-    `settings` are the model's serving.properties, handler and packages in the catalog that the load test was given;
-    None if the catalog lacks the model.
+    `tokens` has the fewest and the most tokens of a text, None if they were not counted. `settings` are the model's
+    serving.properties, handler and packages in the catalog that the load test was given; None if the catalog lacks the
+    model.
     """
 
     name: str
@@ -79,9 +80,10 @@ class Model(Record):
 
 
 class Target(Record):
-    """The target of a run's calls. A field that could not be found out is None, and reports show it as unknown.
+    """The target of a run's calls.
 
-    `partitions` are the partitions of each GPU; empty if the endpoint's GPUs are whole.
+    A field whose value could not be determined is None, and reports show it as unknown. `partitions` are the partitions
+    of each GPU; empty if the endpoint's GPUs are not partitioned.
     """
 
     kind: Literal["sagemaker", "container"]
@@ -117,7 +119,7 @@ class Machine(Record):
 
 
 class Mark(Record):
-    """A mark on a run, which limits the use of its numbers; `invalid` means that they must not be used."""
+    """A mark on a run, which limits the use of the run's numbers; if `invalid`, they must not be used at all."""
 
     code: str
     message: str
@@ -156,7 +158,7 @@ Content = TypeVar("Content", bound=Record)
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its record, its calls in `samples`, and the measurements of its generator in `ticks`."""
+    """One run: its record, its calls (`samples`), and the load generator's measurements of itself (`ticks`)."""
 
     record: RunRecord
     samples: Samples
@@ -164,24 +166,25 @@ class Run:
     folder: Path
 
     def of_phase(self, index: int, model: int | None = None) -> Samples:
-        """Return the calls of the phase with this index, of one model or of all models."""
+        """Return the calls of the phase with this index, of one model or (`model` None) of all models."""
         chosen = self.samples["phase"] == index
         return raw.choose(self.samples, chosen if model is None else chosen & (self.samples["model"] == model))
 
     def answered_in(self, phase: Phase, model: int | None = None) -> Samples:
-        """Return the calls that were answered during a phase, also calls that were sent before it began.
+        """Return the calls that were answered during a phase, including calls that were sent before it began.
 
-        Rates are computed from these calls, because during the phase the target also works on the warm-up's last calls.
+        Rates are computed from all calls answered during a phase, because the target spends some of the phase's time on
+        the last calls of the warm-up.
         """
         good = raw.answered(self.samples)
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
         return raw.choose(good, chosen if model is None else chosen & (good["model"] == model))
 
     def generator_in(self, phase: Phase) -> tuple[float, float] | None:
-        """Return the load of the generator during a phase; None if it was not recorded.
+        """Return how busy the load generator was during a phase; None if that was not recorded.
 
-        The load is the share of a core (0 to 1) that the busiest process used, and the mean delay of all processes'
-        timers in seconds.
+        The returned pair is the share of a CPU core (0 to 1) that the busiest process used, and the mean delay in
+        seconds of all processes' timers.
         """
         at = self.ticks["at"]
         ticks = raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
@@ -192,7 +195,7 @@ class Run:
 
 
 def save_run(run: Run) -> None:
-    """Write a run to its folder; the record is written last, so that a folder with a record is complete."""
+    """Write a run to its folder; the record is written last, so that any folder with a record is complete."""
     run.folder.mkdir(parents=True, exist_ok=True)
     raw.save(run.folder, run.samples, run.ticks)
     (run.folder / RECORD_FILE).write_text(run.record.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Raw samples of a load test, one row per call in one compressed file; percentiles and rates with their uncertainty.
+"""Store a load test's raw samples (one row per call, in one compressed file); compute percentiles and rates.
 
-Percentiles are always computed from the rows, never from percentiles or histograms of parts of them.
+Percentiles are always computed from the rows of all calls, never from percentiles or histograms of parts.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ TICK = np.dtype([("at", "f8"), ("worker", "u1"), ("cpu", "f4"), ("lag_mean", "f4
 
 
 class Outcome(IntEnum):
-    """The outcome of a call; `label` is the outcome in words."""
+    """The outcome of a call; `label` is its text."""
 
     label: str
 
     def __new__(cls, value: int, label: str = "") -> Self:
-        """Create a member from its number and its label."""
+        """Create a member of the enumeration from its number and its label."""
         member = int.__new__(cls, value)
         member._value_, member.label = value, label
         return member
@@ -79,7 +79,7 @@ class Outcome(IntEnum):
     WORKER_STOPPED = 11, "model's process stopped"
 
     def counted_as(self, status: int) -> str:
-        """Return the name under which failed calls are counted: the label, for some errors with the HTTP status."""
+        """Return the name under which failed calls are counted: the label, and for some outcomes the HTTP status."""
         return f"{self.label} ({status})" if self in {Outcome.MODEL_ERROR, Outcome.REFUSED} else self.label
 
 
@@ -115,7 +115,7 @@ def answered(samples: Samples) -> Samples:
 
 
 def failed(samples: Samples) -> Samples:
-    """Return the calls that failed, without the calls that the end of a phase cut off."""
+    """Return the calls that failed; calls that the end of a phase cut off are not among them."""
     return choose(samples, (samples["outcome"] != Outcome.OK) & ~np.isin(samples["outcome"], CUT_OFF))
 
 
@@ -125,7 +125,7 @@ def merge(parts: Sequence[Samples], dtype: np.dtype[np.void] = SAMPLE) -> Sample
 
 
 def save(folder: Path, samples: Samples, ticks: Samples) -> None:
-    """Write a run's samples and its generator's ticks to the run's folder."""
+    """Write a run's samples and its load generator's ticks (measurements of itself) to the run's folder."""
     np.savez_compressed(folder / SAMPLES_FILE, samples=samples, ticks=ticks)
 
 
@@ -168,7 +168,7 @@ _SEED = 20240607
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval of 95 % of a percentile or a rate, in the unit of its values."""
+    """A 95 % confidence interval of a percentile or a rate, in the unit of the percentile or rate."""
 
     low: float
     high: float
@@ -223,8 +223,8 @@ def distribution(values_s: NDArray[np.float64]) -> Distribution | None:
 def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
     """Return the confidence interval of a percentile of sorted values, by the bootstrap.
 
-    The k-th smallest of a resample of n values is the original value at n times a Beta(k, n + 1 - k) variate, so a
-    resample costs one random number and not n. The values are assumed to be independent of each other.
+    The k-th smallest value of a resample of n values is the original value at rank n times a Beta(k, n + 1 - k)
+    variate, so a resample needs one random number instead of n. The values are assumed to be independent of each other.
     """
     n = len(ordered)
     k = min(n, max(1, round(q / 100 * (n - 1)) + 1))
@@ -233,10 +233,10 @@ def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
 
 
 def rate_interval(at_s: NDArray[np.float64], amounts: NDArray[np.float64], start: float, end: float) -> Interval | None:
-    """Return the confidence interval of a rate per second, by the bootstrap; None for less than three seconds.
+    """Return the confidence interval of a rate per second, by the bootstrap; None if the time is under three seconds.
 
-    `amounts` are the items answered at the moments `at_s`; the rate is over the time from `start` to `end`. Whole
-    seconds are resampled, because neighbouring calls have the same delays.
+    `amounts` are the numbers of items answered at the times `at_s`; the rate is that of the time from `start` to `end`.
+    Whole seconds are resampled instead of calls, because calls at nearly the same time share delays.
     """
     bins = int((end - start) / SECONDS_A_BIN)
     if bins < 3:  # noqa: PLR2004 - two seconds show no spread

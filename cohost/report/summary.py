@@ -1,4 +1,4 @@
-"""The numbers of a run, computed from its raw samples: one headline per model, and every step."""
+"""Compute the numbers of a run from its raw samples: for each step, and one headline per model."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ALL_MODELS = "all models"
 class Line(Record):
     """The numbers of one model, or of all models together, in one step.
 
-    `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` counts the items answered
-    within the step, None if there was none. `items_per_s_alone` is the rate that as many callers would get from this
-    model if they called no other model, by the time that this model's calls took; None in an open load.
-    `usd_per_million` is the price per million items at the rate of this model alone, or of all models; None if the
-    price is not known.
+    `latency_ms` covers the answered calls; a call's latency begins when the call was due. `items_per_s` is the rate of
+    items answered within the step, None if no call was answered. `items_per_s_alone` estimates, from the time that this
+    model's calls took, the rate that the same number of callers would get if they called only this model; None in an
+    open load. `usd_per_million` is the price per million items at `items_per_s_alone`, or for all models together at
+    `items_per_s`; None if the price is not known.
     """
 
     model: str
@@ -61,7 +61,7 @@ class Line(Record):
 
     @property
     def own_rate(self) -> float | None:
-        """Return the items per second of the model alone if they are known, else its items per second in the mix."""
+        """Return the rate of the model when called alone if it is known, else its rate in the mix of models."""
         return self.items_per_s if self.items_per_s_alone is None else self.items_per_s_alone
 
 
@@ -81,11 +81,12 @@ class Step(Record):
 
 
 class Headline(Record):
-    """The headline of one model, or of all models together: the numbers by which designs are compared.
+    """The headline numbers of one model, or of all models together, by which designs are compared.
 
     Latencies are from the step with the fewest texts per call and the fewest callers. Batch efficiency is the items per
-    second at batch 8 over the items per second at batch 1, with the same callers. Numbers at batch 8 are None if no
-    step measured them; the cost in USD per million items at batch 8 is also None if the price is not known.
+    second at batch 8 divided by the items per second at batch 1, with equally many callers. The numbers at batch 8
+    (texts per call) are None if no step measured them. The cost in USD per million items at batch 8 is also None if the
+    price is not known.
     """
 
     model: str
@@ -120,7 +121,7 @@ def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
 
 
 def instance_of(record: RunRecord) -> str:
-    """Return the number and the type of the instances that a run's target runs on, as text."""
+    """Return the number and the type of the instances of a run's target, as text."""
     target = record.target
     if target.emulated:
         return "emulation on this machine"

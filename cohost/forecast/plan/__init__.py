@@ -6,5 +6,5 @@
     instance table ─────────────────────┘
 
 No module of this package imports torch, transformers or the CDK. Only `model_files.HubFiles` uses the network, and only
-when a user requests it.
+when a user requests files from the Hub.
 """

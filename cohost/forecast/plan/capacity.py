@@ -1,4 +1,4 @@
-"""The spare room of a memory plan, and the smallest change that makes a plan fit."""
+"""Compute how many workers and what batch size fit for each model of a memory plan, or what change makes it fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BATCH: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The most workers and the largest batch of one model that fit while nothing else changes; 0 if not even 1 fits."""
+    """The most workers, and the largest batch, of one model that fit if nothing else changes; 0 if not even 1 fits."""
 
     name: str
     workers: int
@@ -31,7 +31,7 @@ class Room:
 
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
-    """Return the room of each model of a plan, in the plan's order; a shared model has one worker at most."""
+    """Return each model's most workers and largest batch; with `handler: shared`, a model has one worker at most."""
 
     def largest(model: ModelPlan, field: str, limit: int) -> int:
         # Every number below a number that fits also fits.
@@ -48,11 +48,11 @@ def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
 
 
 def first_change(plan: MemoryPlan) -> str | None:
-    """Return the smallest change that makes a plan fit, as a sentence; None if it already fits.
+    """Return the cheapest change that makes a plan fit, as a sentence; None if the plan fits already.
 
-    Changes are tried in this order, since each costs more than the change before it: fewer workers of one model, half
-    precision for one model, smaller batches of one model; then one worker for every model, half precision for every
-    model, and both; then the next larger instance type.
+    Changes are tried in this order, because each costs more than the change before it. The first changes are fewer
+    workers, half precision or smaller batches for one model; then one worker, half precision or both for every model;
+    last, a larger instance type.
     """
     if plan.fits:
         return None
@@ -61,7 +61,7 @@ def first_change(plan: MemoryPlan) -> str | None:
 
 
 def _changes(plan: MemoryPlan) -> Iterator[tuple[str, bool]]:
-    """Yield each change as a sentence, with True if the plan would fit: in order of cost, the largest models first."""
+    """Yield each change as a sentence, with True if the plan would then fit; cheap changes come first."""
     device = "cpu" if plan.models[0].gpu is None else "gpu"
     by_size = sorted(plan.models, key=lambda model: model.gpu_total_mib or model.host_total_mib, reverse=True)
     for model in by_size:
@@ -81,7 +81,7 @@ def _changes(plan: MemoryPlan) -> Iterator[tuple[str, bool]]:
 
 
 def _smaller_batch(demand: Demand, batch: int) -> str:
-    """Return the change of a model to passes of so many texts; the project's handlers count tokens."""
+    """Return the catalog key and value that limit a model's forward passes to `batch` texts."""
     if demand.handler in ENGINE_HANDLERS:
         tokens, now = batch * demand.tokens, demand.batch * demand.tokens
         return f"models.{demand.name}.{demand.handler}.max_batch_tokens: {tokens} (now {now})"
@@ -102,9 +102,11 @@ def _joint_changes(plan: MemoryPlan, workers: str, dtype: str) -> Iterator[tuple
 
 
 def _larger_types(plan: MemoryPlan) -> list[str]:
-    """Return instance types with more memory, GPU types for a GPU type, in the order in which to try them.
+    """Return the instance types with more memory than the plan's, in the order in which to try them.
 
-    Types with one GPU come first, then types that AWS documents for multi-model endpoints on GPUs, then by memory.
+    For a plan on a GPU type, only GPU types are returned; for a plan on a CPU type, only CPU types. The types are
+    sorted by three criteria: one GPU before several, then AWS's documented GPU types for multi-model endpoints before
+    others, then by memory.
     """
     now = plan.instance
     types = [
@@ -136,7 +138,7 @@ def _plan_like(plan: MemoryPlan, demands: list[Demand], instance_type: str) -> M
 
 
 def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str) -> bool:
-    """Return True if a plan fits with one field of one model's demand changed.
+    """Return True if a plan fits when one field of one model's Demand has another value.
 
     Only the changed model is recalculated, so that the check stays fast in a catalog of thousands of models.
     """

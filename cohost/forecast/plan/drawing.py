@@ -1,4 +1,4 @@
-"""Bars of a memory plan: as text for terminals, and as charts on an HTML page."""
+"""Draw a memory plan as bars: as text for terminals, and as charts on an HTML page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A segment of a bar: its label, its size in MiB, and its colour, numbered as in `cohost.report.charts`."""
+    """A segment of a bar: its label, its size in MiB, and the number of its colour in `cohost.report.charts`."""
 
     label: str
     mib: float
@@ -45,7 +45,7 @@ class Segment:
 
 
 def gpu_segments(plan: MemoryPlan) -> list[Segment]:
-    """Return the segments of one GPU's memory: the engine processes of shared models, and one per model."""
+    """Return the segments of one GPU's memory: one for engine processes (`handler: shared`), and one per model."""
     own = list(_segments((model.name, model.demand.workers, model.gpu_total_mib) for model in plan.models))
     if plan.engines is None:
         return own
@@ -71,13 +71,13 @@ def _engine_label(engines: SharedEngines, devices: int = 1) -> str:
 
 
 def _segments(parts: Iterable[tuple[str, int, float]]) -> Iterable[Segment]:
-    """Yield a segment for each model, given as name, number of workers and size in MiB."""
+    """Yield a segment for each model, which is given as a name, a number of workers and a size in MiB."""
     for index, (name, workers, mib) in enumerate(parts):
         yield Segment(label=name if workers == 1 else f"{name} x {workers}", mib=mib, colour=index)
 
 
 def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *, width: int = BAR_WIDTH) -> Text:
-    """Return a bar with a legend, as text; `width` characters stand for `capacity_mib`, and an excess is longer."""
+    """Return a bar with a legend, as text; `capacity_mib` is `width` characters long, any excess is drawn beyond."""
     used = sum(segment.mib for segment in segments)
     scale = width / max(capacity_mib, 1.0)
     text = Text.assemble((title, "bold"), f"  {used:,.0f} of {capacity_mib:,.0f} MiB\n")
@@ -97,7 +97,7 @@ def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *
 
 
 def chart(title: str, segments: Sequence[Segment], capacity_mib: float) -> frame.Plot:
-    """Return a bar as a chart of an HTML page, with a text per segment under the pointer and a line at the capacity."""
+    """Return a bar as a chart for an HTML page, with a tooltip per segment and a line at the capacity."""
     used = sum(segment.mib for segment in segments)
     drawn = Chart(Axis.over([capacity_mib, used], "MiB"), None, title)
     start = 0.0
@@ -111,7 +111,7 @@ def chart(title: str, segments: Sequence[Segment], capacity_mib: float) -> frame
 
 
 def html_page(plan: MemoryPlan, *, title: str) -> str:
-    """Return an HTML page of a memory plan: its bars, one row per model, and the first change that makes it fit."""
+    """Return an HTML page of a memory plan: its bars, a row per model, and the cheapest change that makes it fit."""
     bars = [chart("Host memory", host_segments(plan), plan.instance.memory_mib)]
     if plan.instance.gpus:
         bars.insert(0, chart(f"One {plan.instance.gpu_name}", gpu_segments(plan), plan.gpu_usable_mib))

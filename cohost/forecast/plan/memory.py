@@ -1,9 +1,9 @@
-"""The memory plan of a catalog: the memory that its workers need on an instance's GPUs and host, against its size.
+"""Plan a catalog's memory: compare what its workers need on an instance's GPUs and host with what the instance has.
 
-The module `memory` also derives the memory keys of serving.properties from a model's profile if the catalog states none
-of them. DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless
-`gpu.required_memory_mb` is set, of the GPU too. DJL Serving rejects a load that would leave less than
-`reserved_memory_mb` free.
+If the catalog states no memory key of serving.properties for a model, the module `memory` derives these keys from the
+model's profile. DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless
+`gpu.required_memory_mb` is set, of the GPU too. DJL Serving refuses to load a model if less than `reserved_memory_mb`
+would stay free.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ModelPlan:
 
     @property
     def host_total_mib(self) -> float:
-        """Return the host memory of the model's workers for one GPU, or of all its workers without a GPU, in MiB."""
+        """Return the host memory, in MiB, of the model's workers for one GPU; without a GPU, of all its workers."""
         return self.host_mib * self.demand.workers
 
 
@@ -90,9 +90,9 @@ class ModelPlan:
 class MemoryPlan:
     """The memory plan of a catalog's models on one instance.
 
-    The number of workers of a model counts per GPU, as DJL Serving starts them. `engines` are the engine processes of
-    the models with `handler: shared` on one GPU, or on a CPU instance; None without such models. `unknown` names the
-    models without a profile, which are left out of all sums.
+    A model's number of workers is per GPU, because DJL Serving starts that number on each GPU. `engines` are the engine
+    processes, on one GPU or on a CPU instance, of the models with `handler: shared`; None if no model has that handler.
+    `unknown` names the models without a profile, which are left out of all sums.
     """
 
     instance_type: str
@@ -104,27 +104,27 @@ class MemoryPlan:
 
     @property
     def gpu_usable_mib(self) -> float:
-        """Return the memory of one GPU that processes can use, in MiB."""
+        """Return the part of one GPU's memory that processes can use, in MiB."""
         return usable_gpu_mib(self.instance)
 
     @cached_property
     def gpu_used_mib(self) -> float:
-        """Return the memory of all workers on one GPU at their peaks, in MiB, and what the last load's check wants."""
+        """Return the GPU memory, in MiB, of all workers on one GPU at their peaks and of the last load's check."""
         engines = 0.0 if self.engines is None else self.engines.gpu_total_mib + self.engines.gpu_check_mib
         return engines + sum(model.gpu_total_mib for model in self.models)
 
     @property
     def gpu_idle_mib(self) -> float:
-        """Return the memory of all workers on one GPU before their first calls, in MiB."""
+        """Return the GPU memory, in MiB, of all workers on one GPU before their first calls."""
         own = sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
         engines = self.engines
         return own if engines is None or engines.gpu is None else own + engines.gpu.idle * engines.count
 
     @cached_property
     def largest_shared(self) -> tuple[Demand, ...]:
-        """Return the demands of the shared models with the largest passes and loads.
+        """Return the demands of those models with `handler: shared` that have the largest passes and loads.
 
-        The returned demands are as many as decide about the engine processes when any one of the models is changed.
+        The returned demands are enough to compute the memory of the engine processes, even if any one model is changed.
         """
         shared = [model.demand for model in self.models if model.demand.shared]
         passes = sorted(shared, key=lambda demand: demand.activation_mib)[-1 - SIDE_BY_SIDE :]
@@ -133,28 +133,29 @@ class MemoryPlan:
 
     @property
     def gpu_margin_mib(self) -> float:
-        """Return the free memory of one GPU at all workers' peaks, in MiB; negative if the peaks exceed the GPU."""
+        """Return one GPU's free memory, in MiB, when all workers are at their peaks; negative if they need too much."""
         return self.gpu_usable_mib - self.gpu_used_mib
 
     @property
     def gpu_uncertain_mib(self) -> float:
-        """Return the possible error of the GPU estimate in MiB: of the GPU's size, and of each process's kernels."""
+        """Return the possible error of the GPU estimate in MiB: that of the usable memory plus that of all kernels."""
         processes = sum(model.demand.workers for model in self.models if not model.demand.shared)
         processes += 0 if self.engines is None else self.engines.count
         return _USABLE_UNCERTAIN_MIB + KERNELS_UNCERTAIN_MIB * processes
 
     @property
     def page_cache_mib(self) -> float:
-        """Return the host memory, in MiB, that loading the largest model takes in addition to its worker.
+        """Return the host memory, in MiB, that loading the largest model takes in addition to its worker's memory.
 
-        On a GPU instance this is the larger of the checkpoint in the page cache and the weights that are converted on
-        the CPU before they go to the GPU, since the system gives up the cache where memory is short.
+        On a GPU instance the checkpoint is in the page cache, and the weights are converted on the CPU before they go
+        to the GPU. Only the larger of the page cache and the converted weights counts, since the operating system gives
+        up page cache when memory is short.
         """
         return max((_load_bytes(model) / MIB for model in self.models), default=0.0)
 
     @cached_property
     def host_used_mib(self) -> float:
-        """Return the host memory in use, in MiB: system, router, all workers, `page_cache_mib` and `host_check_mib`."""
+        """Return the used host memory, in MiB: system, router, all workers, `page_cache_mib` and `host_check_mib`."""
         server = self.figures.system_mib + self.figures.router_mib + self.page_cache_mib + self.host_check_mib
         return server + self.host_workers_mib
 
@@ -166,15 +167,16 @@ class MemoryPlan:
 
     @property
     def host_check_mib(self) -> float:
-        """Return the free host memory, in MiB, that the server's check wants for the engine process of a first model.
+        """Return the free host memory, in MiB, that DJL Serving's check requires for an engine process.
 
-        Each archive of a model with `handler: shared` reserves it, since no archive can know if its model is the first.
+        The archive of each model with `handler: shared` reserves this memory, because any of these models may be loaded
+        first and so start the engine process.
         """
         return 0.0 if self.engines is None else self.engines.host_mib
 
     @property
     def gpu_fits(self) -> bool:
-        """Return True if all models fit on one GPU together, or if the instance has no GPU."""
+        """Return True if the memory of all models together fits on one GPU, or if the instance has no GPU."""
         return self.gpu_used_mib <= self.gpu_usable_mib or not self.instance.gpus
 
     @property
@@ -189,7 +191,7 @@ class MemoryPlan:
 
     @property
     def tight(self) -> bool:
-        """Return True if all models fit, but GPU or host memory is used by more than `TIGHT_SHARE`."""
+        """Return True if all models fit, but more than the share `TIGHT_SHARE` of the GPU or host memory is used."""
         gpu = self.instance.gpus > 0 and self.gpu_used_mib > TIGHT_SHARE * self.gpu_usable_mib
         return self.fits and (gpu or self.host_used_mib > TIGHT_SHARE * self.instance.memory_mib)
 
@@ -202,16 +204,16 @@ def _load_bytes(model: ModelPlan) -> int:
 
 
 def usable_gpu_mib(instance: Instance) -> float:
-    """Return the memory of one GPU of an instance that processes can use, in MiB; 0 without a GPU."""
+    """Return the part of one GPU's memory that processes can use, in MiB; 0 for an instance without a GPU."""
     return float(_USABLE_GPU_MIB.get(instance.gpu_name or "", instance.gpu_memory_mib))
 
 
 def demand_of(
     name: str, entry: ModelEntry, profile: Profile, *, on_gpu: bool, batch: int | None = None, tokens: int | None = None
 ) -> Demand:
-    """Return the demand of a catalog entry: its largest number of workers, and its handler's largest forward pass.
+    """Return the Demand of a catalog entry, with its largest number of workers and its handler's largest forward pass.
 
-    `batch`, the texts of a pass, and `tokens`, the length of each text, replace the values that follow from the entry.
+    If given, `batch` (texts per pass) and `tokens` (length of each text) replace the values that follow from the entry.
     """
     device = entry.gpu if on_gpu else entry.cpu
     texts, length = largest_pass(entry, profile.shape, on_gpu=on_gpu, tokens=tokens)
@@ -279,8 +281,8 @@ def plan_catalog(
 ) -> MemoryPlan:
     """Return the memory plan of the models of a catalog that have a profile.
 
-    `instance_type` replaces the catalog's own type. `batch`, the texts of a forward pass, and `tokens`, the length of
-    each text, replace the values that follow from the entries.
+    If given, `instance_type` replaces the catalog's own type; `batch` (texts per forward pass) and `tokens` (length of
+    each text) replace the values that follow from the catalog's entries.
 
     Raises:
         PlanError: the instance type is not known.
@@ -314,8 +316,9 @@ STEP_MIB: Final = 128
 class RequiredMemory:
     """The derived memory keys of one model, in MiB.
 
-    The required values must be free on the host and on the GPU before the model loads; the reserved values must stay
-    free after the load. `gpu_reserved_memory_mb` is None if `reserved_memory_mb` applies to the GPU too.
+    The required amounts of memory must be free on the host and on the GPU before the model is loaded; the reserved
+    amounts must stay free after the loading. `gpu_reserved_memory_mb` is None if `reserved_memory_mb` applies to the
+    GPU too.
     """
 
     required_memory_mb: int
@@ -327,11 +330,12 @@ class RequiredMemory:
 def required_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> dict[str, RequiredMemory]:
     """Return the memory keys of each model that has a profile, by the model's name.
 
-    A model that has its own processes requires its loaded, idle workers and reserves their activations; the estimated
-    kernels are left out, since rounding up adds more than these on average. A model with `handler: shared` requires its
-    proxy process and its weights. A model with `handler: shared` reserves an engine process with the largest pass of
-    all shared models, since each of them may be the first model and start that process; so a model with a larger pass
-    changes the keys of all.
+    A model that has its own processes requires the memory of its loaded, idle workers and reserves that of their
+    activations. The estimated memory of CUDA kernels is left out, since rounding up adds more than that on average. A
+    model with `handler: shared` requires the memory of its proxy process and of its weights. A model with `handler:
+    shared` reserves the memory of an engine process during the largest forward pass of all shared models, since any of
+    these models may be loaded first and so start the engine process. So adding a shared model with a larger forward
+    pass changes the memory keys of all shared models.
     """
     known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}
     on_gpu = _on_gpu(catalog, catalog.endpoint.instance_type)
@@ -367,7 +371,7 @@ def _on_its_own(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemor
 
 
 def _beside_others(demand: Demand, on_host: SharedEngines, on_card: SharedEngines, *, on_gpu: bool) -> RequiredMemory:
-    """Return the memory keys of a shared model; the weights pass through the host while they are converted."""
+    """Return the memory keys of a shared model; on a GPU, its weights need host memory only during their conversion."""
     host = host_worker_mib(demand, on_gpu=on_gpu)
     process = on_card.gpu
     passes = 0.0 if process is None else (process.activations + process.slack) * on_card.count
@@ -380,7 +384,7 @@ def _beside_others(demand: Demand, on_host: SharedEngines, on_card: SharedEngine
 
 
 def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
-    """Return the catalog with derived memory keys for each model that has a profile and states no memory key."""
+    """Return the catalog with derived memory keys for each model that has a profile and no memory key of its own."""
     derived = {}
     for name, memory in required_memory(catalog, profiles).items():
         entry = catalog.models[name]

@@ -1,7 +1,7 @@
-"""Model sizes from Hugging Face files, without loading the model: config.json and the headers of safetensors files.
+"""Read a model's sizes from its config.json and the headers of its safetensors files, without loading the model.
 
-Hugging Face's own client reads the headers. From the Hub the client reads them by range requests, so that no weights
-are downloaded, and only when a user requests it.
+Hugging Face's own client reads the headers. Headers on the Hub are read by range requests, so that no weights are
+downloaded, and only when a user requests it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def count_elements(files: ModelFiles) -> dict[str, int]:
 def _elements(tensor: TensorInfo) -> int:
     """Return the number of elements of a tensor.
 
-    Hugging Face's client counts them, but does not check that the shape in the header is a list of integers.
+    Hugging Face's client counts the elements, but does not check that the shape in the header is a list of
+    integers.
 
     Raises:
         ValueError: a size in the shape is not a whole number of 0 or more.

@@ -1,7 +1,7 @@
-"""Profiles: the sizes of each model for a memory plan, in a small file beside the catalog that is reviewed like code.
+"""Read and write profiles, the models' sizes for a memory plan, in a small file beside the catalog.
 
-The profiles of `encoders.yaml` are in `encoders.profiles.yaml`. `cohost models inspect` writes that file, synth only
-reads it.
+The profiles of `encoders.yaml` are in `encoders.profiles.yaml`. `cohost models inspect` writes the profiles file; `cdk
+synth` only reads it. The profiles file is reviewed like code.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _HEAD = """\
 class Profile(BaseModel):
     """The profile of one model: the keys of its config.json that determine memory, and its number of weights by dtype.
 
-    `elements` counts floating-point weights by their dtype in the checkpoint. `source` is the location from which
-    config.json and the weights' headers were read.
+    `elements` counts floating-point weights by their dtype in the checkpoint. `source` is the folder or URL from which
+    config.json and the headers of the safetensors files were read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -70,11 +70,11 @@ class Profile(BaseModel):
 
     @property
     def checkpoint_dtype(self) -> Dtype:
-        """Return the dtype that most weights have, which DJL's own handler uses unless the catalog states another."""
+        """Return the dtype of most weights, which DJL's own handler uses unless the catalog states another dtype."""
         return max(self.elements, key=lambda dtype: self.elements[dtype])
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Return the size of the weights in bytes, in the checkpoint's dtypes or converted to `dtype`."""
+        """Return the size of the weights in bytes, if converted to `dtype`; None stands for the checkpoint's dtypes."""
         if dtype is None:
             return sum(ELEMENT_BYTES[own] * count for own, count in self.elements.items())
         return ELEMENT_BYTES[dtype] * sum(self.elements.values())
@@ -111,13 +111,13 @@ def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> P
 
 
 def _with_label_count(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with `num_labels` set from its label names; the number alone determines memory."""
+    """Return the config with the number of its label names as `num_labels`; only this number affects memory."""
     labels = config.get("id2label")
     return {**config, "num_labels": len(labels)} if labels else dict(config)
 
 
 def profiles_path(catalog: Path) -> Path:
-    """Return the path of a catalog's profiles file: encoders.yaml → encoders.profiles.yaml."""
+    """Return the path of a catalog's profiles file; for encoders.yaml, this is encoders.profiles.yaml."""
     return catalog.with_name(catalog.stem + SUFFIX)
 
 

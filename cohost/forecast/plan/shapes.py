@@ -1,8 +1,8 @@
-"""The shape of an encoder by its config.json, and its activations in a forward pass.
+"""Compute an encoder's shape from its config.json, and the memory of its activations in a forward pass.
 
-Activations are the memory of a pass in addition to the weights. The estimate counts the tensors that are alive at the
-same time in the code of transformers (5.9) in inference mode, phase by phase, and takes the largest phase.
-`benchmarks/activations.py` compares the estimate with measured peaks. Notation:
+Activations are the memory of a pass in addition to the weights. The estimate follows the code of transformers (5.9) in
+inference mode: it sums, for each phase of a pass, the tensors that are alive at the same time, and takes the largest
+phase. `benchmarks/activations.py` compares the estimate with measured peaks. Notation:
 
     T = batch x tokens
     h = hidden size
@@ -44,7 +44,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """The dimensions of an encoder; `position_span` is the number of DeBERTa's relative positions, else 0."""
+    """The dimensions of an encoder; `position_span` is the number of relative positions of a DeBERTa model, else 0."""
 
     model_type: str
     hidden: int
@@ -76,14 +76,14 @@ class ModelShape:
 
     @property
     def attention(self) -> Attention:
-        """Return the kind of attention; "scores" for every model type that is not known to use another kind."""
+        """Return the kind of attention of the model type; "scores" (score matrices in memory) for an unknown type."""
         if self.model_type in _DISENTANGLED and self.position_span:
             return "disentangled"
         return "fused" if self.model_type in _FUSED else "scores"
 
     @property
     def longest_input(self) -> int:
-        """Return the length of the longest input that the position table allows, in tokens with the special ones."""
+        """Return the longest input that the position table allows, in tokens, special tokens included."""
         return self.positions - (_RESERVED_POSITIONS if self.model_type in _ROBERTA_LIKE else 0)
 
 
@@ -141,10 +141,10 @@ def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element
 def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
     """Return the peak of DeBERTa-v2's attention, in bytes.
 
-    Content scores and both kinds of position scores are alive together. Three moments can be the peak: the second
-    gather (four score tensors and the scores against all positions), the last sum (five score tensors), or, for few and
-    short texts, the copies of the position embeddings. The outputs of all layers are kept, because the model requests
-    them from its encoder.
+    The content scores and both kinds of position scores are in memory at the same time. The peak of memory is at one of
+    three moments: the second gather (four score tensors and the scores against all positions), the last sum (five score
+    tensors), or, for few and short texts, the copies of the position embeddings. The outputs of all layers are kept,
+    because the model requests them from its encoder.
     """
     scores = batch * shape.heads * tokens * tokens * element_bytes
     against_positions = batch * shape.heads * tokens * shape.position_span * element_bytes

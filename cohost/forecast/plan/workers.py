@@ -1,10 +1,12 @@
-"""The memory of one worker of one model, and of an engine process that several models share, in MiB.
+"""Compute the memory of one worker of a model, and of an engine process that several models share, in MiB.
 
 GPU memory is the sum of CUDA context, weights, activations, kernels and allocator slack; host memory is the process's
-resident memory. With `handler: stock` a worker is one process, with `batched` a proxy process and an engine process:
-neither shares weights or a CUDA context with others. With `shared` a worker is a proxy process and its weights in the
-engine process of the device, which has one context for all models and runs one pass at a time. The sizes follow from
-the largest forward pass of the handler, and from the dtypes in which the handler holds the weights.
+resident memory. With `handler: stock` a worker is one process; with `handler: batched` it is a proxy process and an
+engine process of its own. Workers with `handler: stock` or `batched` share neither weights nor a CUDA context with
+other workers. With `handler: shared` a worker is a proxy process, plus the model's weights in the engine process of the
+device. An engine process of `handler: shared` has one CUDA context for all models and, on a GPU, runs one forward pass
+at a time. The sizes follow from the largest forward pass of the handler, and from the dtypes in which the handler holds
+the weights.
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ is first launched (CUDA C++ Programming Guide, "Lazy Loading").
 class HostFigures:
     """The host memory of a server's processes before any weights, in MiB.
 
-    `gpu_worker_mib` is the total of a process that computes on a GPU, since its weights leave the host once they are on
-    the GPU; `proxy_mib` is a proxy process. `router_mib` is DJL Serving's Java process, `system_mib` the operating
-    system and AWS's agents.
+    `gpu_worker_mib` is the whole host memory of a process that computes on a GPU, since its weights leave the host once
+    they are on the GPU. `proxy_mib` is the host memory of a proxy process. `router_mib` is DJL Serving's Java process,
+    `system_mib` the operating system and AWS's agents.
     """
 
     cpu_worker_mib: float
@@ -86,11 +88,11 @@ Its workers are forked, so they touch only part of the memory that they inherit.
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The demand of one model: its number of workers per GPU or CPU instance, its largest forward pass, its dtype.
+    """The numbers that decide a model's memory: workers per GPU or CPU instance, largest forward pass, and dtypes.
 
     The largest pass has `batch` texts of `tokens` tokens. `loading_dtype` is the dtype in which the weights are loaded
-    before their conversion to `dtype`. None stands for the checkpoint's own dtype, for both. `handler` is that of the
-    catalog.
+    before their conversion to `dtype`. For `dtype` and `loading_dtype`, None stands for the checkpoint's own dtype.
+    `handler` is the catalog's value.
     """
 
     name: str
@@ -104,7 +106,7 @@ class Demand:
 
     @property
     def shared(self) -> bool:
-        """Return True if the model shares the engine process of its device with others."""
+        """Return True if the model shares the engine process of its device with other models."""
         return self.handler == SHARED
 
     @property
@@ -126,17 +128,17 @@ class Demand:
 
     @property
     def working_mib(self) -> float:
-        """Return the memory beside the served weights, in MiB, that the largest pass or loading the weights needs."""
+        """Return the memory, in MiB, that the largest pass or the loading needs in addition to the served weights."""
         return max(self.activation_mib, self.loading_extra_mib)
 
     @property
     def loading_extra_mib(self) -> float:
-        """Return the memory beside the served weights that loading them takes, in MiB."""
+        """Return the memory, in MiB, that loading the weights needs in addition to the served weights."""
         return max(self.loading_mib - self.weight_mib, 0.0)
 
     @property
     def loading_mib(self) -> float:
-        """Return the size of the weights while they are loaded, in MiB; 0 if they are loaded as they are served."""
+        """Return the size of the weights in `loading_dtype`, in MiB; 0 if that is None."""
         return 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
 
 
@@ -145,7 +147,7 @@ class WorkerMemory:
     """The parts of one GPU worker's memory, in MiB.
 
     `activations` is all temporary memory, `slack` the memory that torch's allocator holds beyond its tensors. A worker
-    with `handler: shared` has weights only: the rest is that of its engine process (`SharedEngines`).
+    with `handler: shared` has only weights; the other parts belong to its engine process (`SharedEngines`).
     """
 
     context: float
@@ -161,7 +163,7 @@ class WorkerMemory:
 
     @property
     def peak(self) -> float:
-        """Return the GPU memory of a worker after its largest batch, in MiB; torch keeps freed memory cached."""
+        """Return a worker's peak GPU memory, in MiB, which torch keeps cached after the largest batch."""
         return self.idle + self.activations + self.kernels + self.slack
 
 
@@ -183,16 +185,17 @@ def _process_on_gpu(weights: float, activations: float) -> WorkerMemory:
 
 
 def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
-    """Return the resident memory, in MiB, of the process that computes for one worker on the CPU, without its proxy."""
+    """Return the resident memory, in MiB, that one worker takes for computing on the CPU, without its proxy process."""
     if demand.shared:
         return demand.weight_mib
     return figures.cpu_worker_mib + demand.weight_mib + demand.working_mib
 
 
 def host_worker_mib(demand: Demand, *, on_gpu: bool, figures: HostFigures = SERVER) -> float:
-    """Return the host memory that one worker of a model takes, in MiB: its proxy process, and its engine process.
+    """Return the host memory, in MiB, of one worker of a model: that of its proxy process and of its engine process.
 
-    The engine process of a model with `handler: shared` is left out (`SharedEngines`), but for weights on the CPU.
+    For a model with `handler: shared`, the engine process is not included (see `SharedEngines`), except the model's
+    weights on a CPU instance.
     """
     proxy = figures.proxy_mib if demand.handler in ENGINE_HANDLERS else 0.0
     if not on_gpu:
@@ -208,8 +211,9 @@ SIDE_BY_SIDE: Final = 2
 class SharedEngines:
     """The engine processes of one device, or of a CPU instance, that all models with `handler: shared` use.
 
-    `count` is the catalog's `engines_per_device`. `gpu` is the GPU memory of one of them without the models' weights
-    (None on a CPU), `host_mib` its host memory. The largest passes count for each, since no model is bound to one.
+    `count` is the catalog's `engines_per_device`. `gpu` is the GPU memory of one engine process without the models'
+    weights (None on a CPU), `host_mib` its host memory. Each engine process is counted with the largest forward passes
+    of all models, since any engine process may run any model.
     """
 
     count: int
@@ -223,10 +227,11 @@ class SharedEngines:
 
     @property
     def gpu_check_mib(self) -> float:
-        """Return the free GPU memory, in MiB, that the server's check wants of a load beyond what the load takes.
+        """Return the free GPU memory, in MiB, that DJL Serving's check requires beyond what loading a model takes.
 
-        No archive can know if its model is the first, which starts the engine process. So each one reserves context and
-        kernels, and the last load finds them in use and wants them free once more.
+        No archive can know if its model is the first to be loaded, which starts the engine process. So each model's
+        archive reserves the memory of the CUDA context and kernels. For the last model, DJL Serving therefore requires
+        that amount of free memory once more, although the engine process has already taken its own.
         """
         return 0.0 if self.gpu is None else self.gpu.context + self.gpu.kernels
 
@@ -241,8 +246,8 @@ def shared_engines(
 ) -> SharedEngines | None:
     """Return the engine processes of the models with `handler: shared`; None if no model has it.
 
-    The temporary memory of an engine process is that of the largest pass, and beside it of the largest load, since the
-    other models are called while one is loaded.
+    The temporary memory of an engine process is the sum for its largest forward pass (on a CPU: its two largest, which
+    run side by side) and for the largest loading of a model, since other models are called while one model is loaded.
     """
     own = [demand for demand in demands if demand.shared]
     if not own:
@@ -255,12 +260,13 @@ def shared_engines(
 
 
 def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
-    """Return an entry's largest forward pass as (texts, tokens per text), with texts of full length or of `tokens`.
+    """Return an entry's largest forward pass as (texts, tokens per text); if `tokens` is None, of texts of full length.
 
-    DJL's own handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so the entry's
-    `batch_size` is the most that callers can be expected to send. The project's batching handler fills a pass up to
-    `max_batch_tokens`, for any request, and truncates texts at `max_length`. Of all passes with that many tokens, the
-    pass with the longest texts needs the most memory, because attention grows with the square of the length.
+    DJL's own handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so the plan
+    takes the entry's `batch_size` as the largest value that callers send. The project's batching handler fills a pass
+    with up to `max_batch_tokens` tokens and truncates texts at `max_length`. Of all passes with `max_batch_tokens`
+    tokens, the pass with the longest texts needs the most memory, because attention's memory grows with the square of
+    the length.
     """
     if entry.handler not in ENGINE_HANDLERS:
         return entry.batch_size or 1, tokens or shape.longest_input
@@ -278,8 +284,8 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
 def served_dtype(entry: ModelEntry) -> str | None:
     """Return the largest dtype in which an entry's weights may be served; None is the checkpoint's own dtype.
 
-    The batching handler may return to fp32 with `dtype_fallback` and with the dtype "auto", its default on a GPU. With
-    "tf32" the weights are in fp32.
+    The batching handler may serve fp32 instead if `dtype_fallback` is set or the dtype is "auto", its default on a GPU.
+    With the dtype "tf32" the weights are in fp32.
     """
     if entry.handler not in ENGINE_HANDLERS:
         return entry.dtype

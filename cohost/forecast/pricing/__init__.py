@@ -1,1 +1,1 @@
-"""Prices of instances, and the monthly bill of a catalog, of its changes and of its designs."""
+"""Look up the prices of instances, and compute the costs of a catalog, of its changes and of other designs."""

@@ -1,4 +1,4 @@
-"""Costs of a deployed stack next to the costs of a catalog, for `cohost diff` and the stack's outputs."""
+"""Compare a deployed stack's costs with a catalog's costs, for `cohost diff` and the stack's outputs."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ START_HOURS: Final = Service().growth_s / 3600
 
 @dataclass(frozen=True, kw_only=True)
 class CostLine:
-    """One cost output of a catalog's stack: its value as text, and the source of its figures."""
+    """The value of one cost output of a catalog's stack as text, and a description with the source of its figures."""
 
     value: str
     description: str
 
 
 def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str, CostLine]:
-    """Return the cost outputs of a catalog's stack by name; a cost without a known price has the value "unknown".
+    """Return the cost outputs, by name, that a catalog's stack would have; a cost without a known price is "unknown".
 
-    The cost per million items is unknown without a load test of the same catalog (`named_reports`). An endpoint that
+    The cost per million items is unknown unless COHOST_REPORTS names a load test of the same catalog. An endpoint that
     scales to zero has one more output: the cost of its deploy, since a deploy always starts a copy.
 
     Raises:
@@ -105,7 +105,7 @@ def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> li
 
 
 def _difference(before: str, after: str) -> str:
-    """Return the change of a cost's upper bound with its sign; "unknown" if a value is not a number."""
+    """Return the signed change of a cost's upper bound as text; "unknown" if a cost is not a number."""
     try:
         change = _most(after) - _most(before)
     except ValueError:

@@ -1,14 +1,14 @@
-"""Designs, which are ways to serve the encoders, with their rates and costs per million items.
+"""Compute the costs of designs, which are alternative ways to serve the encoders, from their measured rates.
 
-The rates of `DESIGNS` were published by others: items per second at batch 8, measured in 2026-08 in us-east-1 on an
-earlier system, with three multilingual encoders and texts of 512 tokens. Revisions, dtype, workers and image were not
-published, and two of the three model ids are inferred, so these rates are never a catalog's own. The CPU design's
-instance type was not published; its price follows from its published cost and rate: 4.20 USD per million items x 27
-items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give for ml.c5.2xlarge (8
-vCPUs).
+The rates in `DESIGNS` were published by others: items per second at batch 8, measured in 2026-08 in us-east-1 on an
+earlier system, with three multilingual encoders and texts of 512 tokens. The models' revisions, the dtype, the workers
+and the image were not published, and two of the three model ids are inferred, so these rates are never used as the rate
+of a catalog. The CPU design's instance type was not published; its price follows from its published cost and rate: 4.20
+USD per million items x 27 items/s x 3600 s / 1e6 = 0.408 USD per hour, which third-party copies of the price list give
+for ml.c5.2xlarge (8 vCPUs).
 
-The design on GPU partitions has no rate, because nobody has measured it; its instance type is the one of AWS's own
-example, with eight cards.
+The design on GPU partitions has no rate, because nobody has measured it. The instance type of that design, with eight
+GPUs, is the one in AWS's own example.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="s
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """A design: instances of one type, and the items per second of one instance (None if not measured).
+    """A way to serve the encoders: instances of one type, and one instance's items per second (None if not measured).
 
-    `source` says by whom and when the rate was measured, and with what. `setup` is what a run of this system's load
-    test was measured with; None for other rates. `price`, if set, replaces the price list, for a design whose instance
-    type is not known. With `scales_to_zero` a day is billed for its busy hours and for `idle_tail_hours` after them.
+    `source` says who measured the rate, when, and how. `setup` is the setup of the load test that measured the rate;
+    None for a rate from elsewhere. `price`, if set, is used instead of the price list, for a design whose instance type
+    is not known. If `scales_to_zero`, each day is billed for its busy hours and for the `idle_tail_hours` after them.
     """
 
     name: str
@@ -76,10 +76,10 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignCost:
-    """The cost of a design in USD; None is unknown.
+    """The cost of a design in USD; None if it is unknown.
 
-    `per_million` is the cost of a million items at full load all day, `per_million_busy` at full load in the busy hours
-    of each day only.
+    `per_million` is the cost of a million items if the load is full all day; `per_million_busy` is that cost if the
+    load is full only in the busy hours of each day.
     """
 
     design: Design
@@ -126,10 +126,10 @@ DESIGNS: Final = (ONE_ENDPOINT, COMPONENTS, PARTITIONS, CPU_ONNX, SCALE_TO_ZERO)
 
 
 def design_of(catalog: Catalog, measured: Sequence[Design] = ()) -> Design:
-    """Return the catalog's own design; its rate is that of the first of the `measured` designs with an equal setup.
+    """Return the catalog's own design, with the rate of the first design in `measured` that has the same setup.
 
-    A catalog with scaling counts with its minimum of instances, but with at least one, because an instance must serve
-    while there are calls.
+    For a catalog with scaling, the number of instances is scaling's minimum, but at least one, because calls need an
+    instance.
     """
     least, _ = instance_bounds(catalog)
     own = setup_of(catalog)
@@ -147,7 +147,7 @@ def design_of(catalog: Catalog, measured: Sequence[Design] = ()) -> Design:
 
 
 def _why_unknown(own: Setup, measured: Sequence[Design]) -> str:
-    """Return the reason why no rate is the catalog's, and the way to measure one."""
+    """Return the reason why no measured rate applies to the catalog, and the commands that measure one."""
     found = [(one.name, differences(own, one.setup)) for one in measured if one.setup is not None]
     reasons = [
         f"the run {name!r} differs in {len(texts)} points, such as {', '.join(texts[:MOST_DIFFERENCES])}"
@@ -157,7 +157,7 @@ def _why_unknown(own: Setup, measured: Sequence[Design]) -> str:
 
 
 def idle_tail_hours(scaling: Scaling | None) -> float:
-    """Return the billed hours after the last call, until the last copy is removed and its instance is gone."""
+    """Return the hours that are billed after the last call, until the last copy is removed and its instance is gone."""
     if scaling is None:
         return SCALE_IN_TAIL_HOURS
     given_up_s = Service().tail_s(scaling.metric) if scaling.idle_minutes is None else scaling.idle_minutes * 60
@@ -165,7 +165,7 @@ def idle_tail_hours(scaling: Scaling | None) -> float:
 
 
 def named_reports() -> list[Design]:
-    """Return the designs of the report files that the variable COHOST_REPORTS names, separated as in PATH.
+    """Return the designs in the report files that the variable COHOST_REPORTS lists (separated as in PATH).
 
     Raises:
         PriceError: a file cannot be read.
@@ -175,10 +175,10 @@ def named_reports() -> list[Design]:
 
 
 def read_reports(path: Path) -> list[Design]:
-    """Read the designs of a report file: the report.json of the load test, or one JSON object of another measurement.
+    """Read the designs in a load test's report.json, or the one design in a JSON object of another measurement.
 
-    A report.json gives one design per run, with the rate at batch 8 over all models. Another measurement has the keys
-    `items_per_second`, `instance_type` and `measured` (the date).
+    Each run in a report.json gives one design, with the rate at batch 8 of all models together. Another measurement has
+    the keys `items_per_second`, `instance_type` and `measured` (the date).
 
     Raises:
         PriceError: the file cannot be read, has neither form, or holds a run that is marked as invalid.
@@ -277,7 +277,7 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
 def compare(
     catalog: Catalog, prices: PriceList, region: str, *, busy_hours: float, reports: Sequence[Path] = ()
 ) -> list[DesignCost]:
-    """Return the costs of the catalog's design, of the published designs, and of the reports' designs, in this order.
+    """Return the costs of the catalog's design, then of the published designs, then of the designs in report files.
 
     Raises:
         PriceError: `busy_hours` is out of range or a report cannot be read.
@@ -288,7 +288,7 @@ def compare(
 
 
 def _billed_hours(design: Design, busy_hours: float) -> float:
-    """Return the billed hours of one instance per month; a design that scales to zero has one idle tail per day."""
+    """Return one instance's billed hours per month; if scaled to zero, only busy hours and idle tails count."""
     if not design.scales_to_zero:
         return HOURS_PER_MONTH
     return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH

@@ -1,4 +1,4 @@
-"""The setup of a measured rate, and its equality with a catalog: only an equal one makes the rate the catalog's own."""
+"""Compare the setup of a measurement with a catalog: its rate applies to the catalog only if both are equal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MOST_DIFFERENCES: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Everything that decides a rate.
+    """All settings on which a measured rate depends.
 
-    `image` is the whole URI of a measurement, or of a catalog `repository:tag` if it states no URI. `models` has the
-    settings of each model by its name: source, revision, handler, dtype, workers, lengths and all others; None for a
-    model whose settings were not recorded.
+    `image` is a whole URI, or `repository:tag` for a catalog that states no URI. `models` has the settings of each
+    model by its name: source, revision, handler, dtype, workers, lengths and all others; None for a model whose
+    settings were not recorded.
     """
 
     instance_type: str | None
@@ -44,7 +44,7 @@ def setup_of(catalog: Catalog) -> Setup:
 
 
 def recorded_setup(record: Mapping[str, Any]) -> Setup:
-    """Return the setup of a load test, from the record of its run as JSON data."""
+    """Return the setup of a load test, from its run's record (JSON data)."""
     target = record["target"]
     return Setup(
         instance_type=target["instance_type"],
@@ -55,7 +55,7 @@ def recorded_setup(record: Mapping[str, Any]) -> Setup:
 
 
 def recorded_lengths(record: Mapping[str, Any]) -> str | None:
-    """Return the tokens of a load test's texts as text, such as "512" or "9 to 512"; None if a model's are unknown."""
+    """Return the tokens per text of a load test, such as "512" or "9 to 512"; None if they are unknown for a model."""
     lengths = [model.get("tokens") for model in record.get("models", ())]
     if not lengths or None in lengths:
         return None
@@ -64,7 +64,7 @@ def recorded_lengths(record: Mapping[str, Any]) -> str | None:
 
 
 def differences(catalog: Setup, measured: Setup) -> list[str]:
-    """Return a text on each point in which a measurement differs from a catalog; empty if it measured the catalog."""
+    """Return one text for each setting in which a measurement differs from a catalog; empty if all are equal."""
     found = [
         f"{what} {theirs or 'unknown'} (catalog: {ours})"
         for what, ours, theirs in (
@@ -84,7 +84,7 @@ def differences(catalog: Setup, measured: Setup) -> list[str]:
 
 
 def _same_image(catalog: str, measured: str | None) -> bool:
-    """Compare with the URI of a measurement; a catalog's `repository:tag` is its last part."""
+    """Return True if a measurement's image URI is the catalog's image, or ends with the catalog's `repository:tag`."""
     return measured is not None and (measured == catalog or measured.endswith(f"/{catalog}"))
 
 

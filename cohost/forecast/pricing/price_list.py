@@ -1,9 +1,10 @@
-"""Instance prices: a dated snapshot, its refresh, and the arithmetic from a price to a bill.
+"""Read instance prices from a dated snapshot, refresh them from AWS, and compute bills from them.
 
-An unknown price is None in the code and "unknown" to the user, never 0. Amounts are USD before tax, on demand. Prices
-come from the AWS Pricing API (GetProducts), which is called only when a user refreshes them. The query (AWS: Price List
-Query API): service AmazonSageMaker, product family "ML Instance", the region's code, and "Hosting" as the kind of
-instance. A few regions serve the API, us-east-1 among them, for all regions.
+An unknown price is None in the code and "unknown" to the user, never 0. Amounts are on-demand prices in USD before tax.
+Prices come from the AWS Pricing API (GetProducts), which is called only when a user refreshes them. The query asks for
+service AmazonSageMaker, product family "ML Instance", the region's code, and "Hosting" as the kind of instance (AWS:
+Price List Query API). Only a few regions, such as us-east-1, have an endpoint of this API; each returns the prices of
+all regions.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Price(BaseModel):
 
 
 class PriceList(BaseModel):
-    """A price list: prices by region and instance type."""
+    """A price list, with prices by region and instance type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,12 +68,12 @@ class PriceList(BaseModel):
 
 
 def prices_path() -> Path:
-    """Return the path of the price list in use: the variable COHOST_PRICES, else the snapshot of this version."""
+    """Return the price list's path: the variable COHOST_PRICES, else the snapshot that this version contains."""
     return Path(os.environ.get("COHOST_PRICES") or _SNAPSHOT)
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Read a price list, by default the one in use.
+    """Read a price list; if `path` is None, read that of `prices_path()`.
 
     Raises:
         PriceError: the file cannot be read or has faults.
@@ -113,7 +114,7 @@ def write_prices(path: Path, prices: PriceList) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """The bill for instances of one type: from `least` to `most` instances. `price` is None if it is unknown."""
+    """The bill for at least `least` and at most `most` instances of one type. `price` is None if it is unknown."""
 
     instance_type: str
     region: str
@@ -130,13 +131,13 @@ class Bill:
 
     @property
     def per_month(self) -> tuple[float, float] | None:
-        """Return the cost in USD of a month of 730 hours with the fewest and with the most instances, busy or not."""
+        """Return the cost in USD of 730 hours with the fewest and with the most instances, whether called or not."""
         hour = self.per_hour
         return None if hour is None else (hour[0] * HOURS_PER_MONTH, hour[1] * HOURS_PER_MONTH)
 
 
 def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, most: int | None = None) -> Bill:
-    """Return the bill for `least` to `most` instances of a type in a region; `most` None means `least`."""
+    """Return the bill for `least` to `most` instances of a type in a region; if `most` is None, for exactly `least`."""
     return Bill(
         instance_type=instance_type,
         region=region,
@@ -156,12 +157,12 @@ def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
 
 
 def today() -> dt.date:
-    """Return the day against which the age of prices counts: SOURCE_DATE_EPOCH, for repeatable builds, else today."""
+    """Return the day from which the age of prices is counted: SOURCE_DATE_EPOCH (for repeatable builds), else today."""
     return now().date()
 
 
 def price_note(price: Price | None, region: str, instance_type: str, day: dt.date) -> str | None:
-    """Return a warning about a missing price or one over 180 days old; None if the price is in order."""
+    """Return a warning if the price is missing or over 180 days old; None otherwise."""
     refresh = f"cohost prices refresh --region {region}"
     if price is None:
         return f"no price of {instance_type} in {region} is known to this version; fix: {refresh}"
@@ -178,7 +179,7 @@ _UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
 
 
 def fetch_prices(client: Any, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
-    """Return a region's hosting prices by instance type, for the given types that the region offers.
+    """Return a region's hosting prices by instance type, for those of the given types that the region offers.
 
     `client` is boto3's client of the service "pricing".
 
@@ -203,7 +204,7 @@ def fetch_prices(client: Any, region: str, *, day: date, instance_types: Iterabl
 
 
 def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) -> PriceList:
-    """Return a price list with a region's prices renewed; a type without a fetched price keeps the old price.
+    """Return a price list with a region's fetched prices; an instance type that was not fetched keeps its price.
 
     Raises:
         PriceError: nothing was fetched, so the list is unchanged.

@@ -1,6 +1,7 @@
-"""The timing of an endpoint that the simulation assumes: the speed of a copy, and its times to start and to stop.
+"""State the timing of an endpoint for the simulation: a copy's speed, and its times to start and to stop.
 
-The defaults were published by others and measured on an earlier system, or are AWS's; each names its source.
+Some defaults were published by others, who measured an earlier system; the other defaults are AWS's. Each default names
+its source.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Service:
     `requests_per_second`: the highest rate of one copy, or of one instance of a multi-model endpoint.
     `service_s`: the latency of a single caller.
     `wake_s`: the time from the first call refused at zero copies to the first answer, with the alarm's delay.
-    `start_s`: the time from any other scale-out decision until the new copy or instance answers; None means `wake_s`
-    less the alarm's period.
-    `idle_tail_s`: the time without a call until target tracking removes the last copy; None means the minutes after
-    which the low alarm of target tracking enters ALARM.
+    `start_s`: the time from a scale-out decision at one copy or more until the new copy or instance answers; None means
+    `wake_s` less the alarm's period.
+    `idle_tail_s`: the time without a call until target tracking removes the last copy; None means the time after which
+    target tracking's alarm on low values enters ALARM.
     `instance_tail_s`: the time from removing a copy until its instance is no longer billed; scale-to-zero only.
     `call_timeout_s`: the longest wait of a call in an overloaded server; SageMaker ends a call after 60 seconds.
     `wake_timeout_s`: the longest time for which a waiting caller retries at zero copies.
@@ -81,7 +82,7 @@ class Service:
         return self.wake_s - ALARM_PERIOD_S if self.start_s is None else self.start_s
 
     def tail_s(self, metric: Metric) -> float:
-        """Return the seconds without a call until target tracking of this metric removes the last copy."""
+        """Return the seconds without a call after which target tracking on this metric removes the last copy."""
         if self.idle_tail_s is not None:
             return self.idle_tail_s
         return TAIL_MINUTES[metric] * 60.0

@@ -1,1 +1,1 @@
-"""Traffic replayed against both topologies: the cost of scaling settings, and the calls that they refuse or delay."""
+"""Replay traffic against both topologies, to compare the costs of scaling settings and the calls refused or delayed."""

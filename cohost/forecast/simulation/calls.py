@@ -1,4 +1,4 @@
-"""The calls of a replay: their queue, and counts of calls answered, delayed by a cold start, refused and timed out."""
+"""Queue the calls of a replay, and count those answered, delayed by a cold start, refused and timed out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SAME_S: Final = 0.1
 
 @dataclass
 class Cohort:
-    """Waiting calls that arrived evenly between the seconds `first` and `last` of a trace.
+    """Waiting calls whose arrivals are spread evenly between the seconds `first` and `last` of a trace.
 
-    `waking` calls found no copy of the inference component, or wait behind such calls.
+    `waking` is True if the calls found no copy of the inference component, or wait behind calls that found none.
     """
 
     calls: int
@@ -41,7 +41,10 @@ class Cohort:
 
 @dataclass
 class Tally:
-    """Counts of a replay's calls by outcome, and of their waits. `delayed` calls were answered after a cold start."""
+    """The numbers of a replay's calls by outcome and by waiting time.
+
+    `delayed` is the number of calls that were answered after a cold start.
+    """
 
     answered: int = 0
     delayed: int = 0
@@ -59,7 +62,7 @@ class Tally:
     """Calls that waited for a cold start, by the minute of the trace in which they were answered."""
 
     def steadily(self, calls: int, utilisation: float) -> None:
-        """Count calls that were answered without a backlog, at this utilisation (0 to 1) of the copies."""
+        """Count calls that were answered without a queue before them, at this utilisation (0 to 1) of the copies."""
         self.answered += calls
         self.steady[round(utilisation * SHARES)] += calls
 
@@ -89,16 +92,16 @@ class Tally:
 
 
 def _minute_before(now: float) -> int:
-    """Return the number of the minute that ends at the second `now` of a trace, or that contains this second."""
+    """Return the index of the minute of a trace that contains the second `now`, or that ends at it."""
     return max(0, math.ceil(now / 60) - 1)
 
 
 class CallQueue:
     """The queue of a replay's waiting calls, first in first out.
 
-    With `patient` callers, a call at zero copies, and each call behind it, waits for a copy up to the wake time-out;
-    without, the call is refused. In an overloaded server a call waits up to the call time-out; a call that would wait
-    longer is timed out at once and takes no capacity.
+    If callers are `patient`, a call at zero copies, and each call behind it, waits for a copy up to the wake time-out;
+    otherwise the call is refused. In an overloaded server a call waits up to the call time-out; a call that would wait
+    longer times out at once and takes no capacity.
     """
 
     def __init__(self, service: Service, tally: Tally, *, patient: bool) -> None:
@@ -110,7 +113,7 @@ class CallQueue:
         self.backlog = 0
 
     def pass_time(self, start: float, end: float, arriving: int, copies: int) -> int:
-        """Let calls arrive evenly between two seconds and copies serve them; return the calls given to the copies."""
+        """Let calls arrive evenly between two seconds and copies serve them; return the number sent to the copies."""
         if copies == 0:
             self._arrive_without_copies(start, end, arriving)
             return 0
@@ -141,7 +144,7 @@ class CallQueue:
             self.backlog += calls
 
     def _serve(self, start: float, end: float, room: float) -> int:
-        """Serve the oldest waiting calls evenly between two seconds, up to `room` calls; return their number."""
+        """Serve up to `room` waiting calls, the oldest first, evenly between two seconds; return the number served."""
         self._credit += room
         can = min(int(self._credit), self.backlog)
         left, done = can, 0
@@ -176,7 +179,7 @@ class CallQueue:
             self._cohorts.popleft()
 
     def _time_out(self, copies: int, now: float) -> None:
-        """Time out the youngest calls of a backlog, which would wait for longer than the call time-out."""
+        """Time out the youngest waiting calls, if they would wait for longer than the call time-out."""
         room = int(self._service.call_timeout_s * copies * self._service.requests_per_second)
         excess = self.backlog - room
         while excess > 0 and self._cohorts and not self._cohorts[-1].waking:

@@ -1,4 +1,4 @@
-"""A trace replayed for every topology, kind of caller and combination of settings."""
+"""Replay a trace for every topology, kind of caller and combination of settings."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Callers(StrEnum):
 class Result:
     """One line of a comparison: the outcome of a replay with one combination of settings.
 
-    `settings` has the values that a sweep varies, by key of the catalog's scaling. `efficient` (Pareto-optimal) is True
-    if no other line with the same kind of callers costs and loses no more, and one of the two less.
+    `settings` has the values that a sweep varies, by key of the catalog's scaling. `efficient` is True if the line is
+    Pareto-optimal: no other line with the same kind of callers is better in cost or in lost calls without being worse
+    in the other.
     """
 
     settings: Mapping[str, Any]
@@ -50,7 +51,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All results for one trace. `swept` has the keys of the settings with several values."""
+    """All results for one trace. `swept` lists the keys of the settings for which several values are compared."""
 
     trace: Trace
     service: Service
@@ -66,7 +67,7 @@ class Comparison:
         return None if self.price is None else self.price.usd_per_hour
 
     def of_first_settings(self) -> list[Result]:
-        """Return the results of the first combination of settings: one per topology and kind of caller."""
+        """Return the results of the first combination of settings, one per topology and kind of caller."""
         first: dict[str, Result] = {}
         for result in self.results:
             first.setdefault(result.design, result)
@@ -80,11 +81,11 @@ def replay_all(
     *,
     callers: Callers,
 ) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
-    """Yield the outcome of each combination of settings, one topology and kind of caller after another.
+    """Yield the outcomes of each combination of settings: one per topology and kind of caller.
 
-    Combinations that differ only in settings that a topology does not read are equal for this topology. Equal
-    combinations are yielded once, without the unread settings. The callers' behaviour at zero copies makes no
-    difference to a multi-model endpoint.
+    A topology ignores some settings; combinations that differ only in ignored settings are yielded once for this
+    topology, without these settings. A multi-model endpoint is replayed for one kind of caller, because it never has
+    zero copies.
     """
     seen: set[Rules] = set()
     for settings, both in combinations:
@@ -108,7 +109,7 @@ def marked(outcomes: Sequence[tuple[Mapping[str, Any], Outcome]]) -> list[Result
 
 
 def _beats(other: Outcome, one: Outcome) -> bool:
-    """Return True if `other` has the same kind of callers, costs and loses no more than `one`, and one of both less."""
+    """Return True if `other`, with the same kind of callers, beats `one` in cost or losses and is worse in neither."""
     if MULTI_MODEL not in {other.rules.topology, one.rules.topology} and other.patient != one.patient:
         return False
     theirs, own = ((x.instance_hours, x.unserved_share) for x in (other, one))

@@ -1,4 +1,4 @@
-"""The results of a replay: copies over time, the instances billed for them, and costs, losses and latencies."""
+"""Compute the results of a replay: copies over time, the instances billed for them, costs, losses and latencies."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Steps = list[tuple[float, int]]
 class Fleet:
     """The capacity of a replayed endpoint: copies of an inference component, or instances of a multi-model endpoint.
 
-    `serving` copies answer calls; `starting` holds the seconds at which the other copies become ready. Serving and
-    starting copies count as desired capacity and are billed.
+    `serving` is the number of copies that answer calls; `starting` holds the seconds at which the starting copies
+    become ready. Serving and starting copies count as desired capacity and are billed.
     """
 
     serving: int
@@ -54,7 +54,7 @@ class Fleet:
         self._note(now)
 
     def settle(self, now: float) -> int:
-        """Let the starting copies that are ready by `now` serve, and return their number."""
+        """Turn the starting copies that are ready by `now` into serving copies, and return their number."""
         ready = bisect_right(self.starting, now)
         if ready:
             del self.starting[:ready]
@@ -63,7 +63,7 @@ class Fleet:
         return ready
 
     def shrink(self, count: int, now: float) -> None:
-        """Remove `count` copies: starting copies first, the last requested of them first, then serving copies."""
+        """Remove `count` copies: first starting copies, from the last requested one on, then serving copies."""
         unborn = min(count, len(self.starting))
         del self.starting[len(self.starting) - unborn :]
         self.serving -= count - unborn
@@ -75,10 +75,10 @@ class Fleet:
 
 
 def billed_steps(desired: Sequence[tuple[float, int]], per_instance: int, tail_s: float) -> Steps:
-    """Return the number of billed instances over time for the desired copies over time.
+    """Return the number of billed instances over time, computed from the number of desired copies over time.
 
-    An instance that is no longer needed is billed for `tail_s` more seconds; copies that are requested within these
-    seconds reuse the instance.
+    An instance that is no longer needed is billed for another `tail_s` seconds; a copy that is requested within this
+    time reuses the instance.
     """
     leaving: list[float] = []
     steps: Steps = []
@@ -97,7 +97,7 @@ def billed_steps(desired: Sequence[tuple[float, int]], per_instance: int, tail_s
 
 
 def _leave(steps: Steps, leaving: list[float], needed: int, *, until: float) -> None:
-    """Remove the instances that are no longer billed at the second `until`."""
+    """Remove the instances whose billing has ended by the second `until`."""
     while leaving and leaving[0] <= until:
         gone = leaving.pop(0)
         _step(steps, gone, needed + len(leaving))
@@ -111,7 +111,7 @@ def _step(steps: Steps, at: float, value: int) -> None:
 
 
 def area(steps: Sequence[tuple[float, int]], end: float) -> float:
-    """Return the integral of a number over time up to the second `end`; of instances, this is instance-seconds."""
+    """Return the integral of a number over time up to the second `end`; for instances, this is instance-seconds."""
     ends = [at for at, _ in steps[1:]] + [end]
     return sum(value * max(0.0, min(until, end) - at) for (at, value), until in zip(steps, ends, strict=True))
 
@@ -125,8 +125,8 @@ _HIGHEST: Final = 0.99
 class Outcome:
     """The result of one replay.
 
-    `patient`: True if callers waited for a cold start. `unanswered`: the calls that still waited at the trace's end.
-    `grown`, `shrunk`: the number of scale-outs and scale-ins. `serving`, `desired`: copies over time.
+    `patient`: True if callers waited for a cold start. `unanswered`: the number of calls that still waited at the
+    trace's end. `grown`, `shrunk`: the number of scale-outs and scale-ins. `serving`, `desired`: copies over time.
     """
 
     trace: Trace
@@ -168,17 +168,17 @@ class Outcome:
 
     @property
     def unserved_share(self) -> float:
-        """Return the share of calls that were not served at once; 0 without calls.
+        """Return the share of calls that were not served at once; 0 if there were no calls.
 
-        Calls that were not served at once were refused, timed out, were delayed by a cold start, or still waited at the
-        trace's end.
+        Calls that were not served at once are those that were refused, timed out, were delayed by a cold start, or
+        still waited at the trace's end.
         """
         tally = self.tally
         return (tally.refused + tally.timed_out + tally.delayed + self.unanswered) / max(1, self.trace.calls)
 
     @cached_property
     def latency_s(self) -> Mapping[int, float] | None:
-        """Return percentiles of the seconds to an answer, cold starts included; None if no call was answered."""
+        """Return percentiles of the seconds to an answer, including cold starts; None if no call was answered."""
         times: Counter[float] = Counter()
         for utilisation, calls in self.tally.steady.items():
             _add_steady(times, min(utilisation / SHARES, _HIGHEST), calls, self.service)
@@ -193,9 +193,9 @@ class Outcome:
 
 
 def _add_steady(times: Counter[float], utilisation: float, calls: int, service: Service) -> None:
-    """Add the times to an answer of calls that met no backlog.
+    """Add to `times` the seconds to an answer of calls that arrived when no calls waited.
 
-    The waits are those of a queue with random arrivals (M/M/1): a share of the calls waits not at all, the rest for
+    The waits are those of a queue with random arrivals (M/M/1): some calls do not wait, and the others wait for
     exponentially distributed times.
     """
     times[service.service_s] += calls * (1 - utilisation)  # type: ignore[assignment]
@@ -206,7 +206,7 @@ def _add_steady(times: Counter[float], utilisation: float, calls: int, service: 
 
 
 def _quantiles(times: Mapping[float, float]) -> dict[int, float] | None:
-    """Return percentiles of weighted values; the n-th is the smallest value that n % of the weight does not exceed."""
+    """Return percentiles of weighted values: the smallest values up to which n % of the total weight lies."""
     total = sum(times.values())
     if not total:
         return None

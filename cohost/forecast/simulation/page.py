@@ -1,7 +1,7 @@
-"""The output of a comparison of scaling settings: rows of tables, JSON, plots, and one HTML page.
+"""Write a comparison of scaling settings as rows of tables, JSON, plots, and one HTML page.
 
-The plots show traffic, copies and lost calls over time, and cost against calls not served at once. The page is one file
-without scripts, fonts or requests.
+The plots show traffic, copies and lost calls over time, and cost against calls not served at once. The page is a single
+file without scripts and fonts, and causes no requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HUNDREDTH, _MINUTE = 0.0001, 60.0
 
 
 def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Return title, columns and rows of a comparison's tables: costs, calls not served at once, and latencies."""
+    """Return title, columns and rows of each table of a comparison: costs, calls not served at once, latencies."""
     names = ("design", *([", ".join(comparison.swept).replace("_", " ")] if comparison.swept else []))
     kinds: tuple[tuple[str, tuple[str, ...], Callable[[Result], tuple[str, ...]]], ...] = (
         ("What it costs", COST_COLUMNS, lambda result: _costs(result.outcome, comparison.usd_per_hour)),
@@ -53,7 +53,7 @@ def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tupl
 
 
 def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
-    """Return the first cells of a line: its design and its swept settings; a star marks it as Pareto-optimal."""
+    """Return the first cells of a result's row: its design, with a star if Pareto-optimal, and its swept settings."""
     star = " *" if result.efficient and comparison.swept else ""
     swept = ", ".join(setting(result.settings.get(name)) for name in comparison.swept)
     return (result.design + star, swept) if comparison.swept else (result.design,)
@@ -178,7 +178,7 @@ def notes(comparison: Comparison) -> Sequence[str]:
 
 
 def _published(service: Service) -> Sequence[str]:
-    """Return a line on the figures of the service that nobody has stated for this catalog; none if all are stated."""
+    """Return a line that names the figures that are published defaults, not the user's own; () if there are none."""
     default = Service()
     names = {
         "calls/s": (service.requests_per_second, default.requests_per_second),
@@ -198,7 +198,7 @@ _NICE_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, _DAY, 2 * _
 
 
 def plots_of(comparison: Comparison) -> list[Plot]:
-    """Return all plots in reading order; a plot over time shows the first combination of a sweep's settings."""
+    """Return all plots in reading order; a plot over time shows the first combination of settings only."""
     bins = _Bins(comparison.trace)
     results = comparison.of_first_settings()
     copies = [_copies(result, colour, bins) for colour, result in enumerate(results)]
@@ -207,7 +207,7 @@ def plots_of(comparison: Comparison) -> list[Plot]:
 
 
 class _Bins:
-    """The equal stretches of whole minutes, 480 at most, into which a trace is divided for plots."""
+    """The intervals of equal length in whole minutes, 480 at most, into which a trace is divided for plots."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -217,12 +217,12 @@ class _Bins:
         self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
 
     def chart(self, values: Sequence[float], title: str, label: str) -> Chart:
-        """Return an empty chart over the trace's minutes whose y axis holds all values."""
+        """Return an empty chart: its x axis is the trace's minutes, and its y axis holds all `values`."""
         time = Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
         return Chart(time, Axis.over(values, title), label, self.names())
 
     def names(self) -> list[tuple[float, str]]:
-        """Return the labels of the time axis, days or hours, each with its minute of the trace."""
+        """Return the labels of the time axis (days or times of day), each with its minute of the trace."""
         hours = len(self._trace.counts) / 60
         step = next((nice for nice in _NICE_HOURS if hours / nice <= _MOST_NAMES), _NICE_HOURS[-1])
         start = self._trace.start
@@ -233,20 +233,20 @@ class _Bins:
         return [(at, name) for at, name in places if 0 <= at < len(self._trace.counts)]
 
     def sums(self, by_minute: Mapping[int, int]) -> list[float]:
-        """Return the average calls per minute in each stretch, from calls by minute."""
+        """Return the average calls per minute in each interval, from the calls by minute."""
         sums = [0.0] * self.count
         for minute, calls in by_minute.items():
             sums[min(minute // self.minutes, self.count - 1)] += calls / self.minutes
         return sums
 
     def extremes(self) -> tuple[list[float], list[float], list[float]]:
-        """Return the calls of each stretch's quietest minute, of its average minute, and of its busiest minute."""
+        """Return the calls per minute in each interval: of the quietest, the average and the busiest minute."""
         counts, width = self._trace.counts, self.minutes
         parts = [counts[index * width : (index + 1) * width] for index in range(self.count)]
         return [float(min(p)) for p in parts], [sum(p) / len(p) for p in parts], [float(max(p)) for p in parts]
 
     def means(self, steps: Steps) -> list[float]:
-        """Return the mean in each stretch of a number over time."""
+        """Return the mean, in each interval, of a number that changes over time."""
         width, sums = self.minutes * 60.0, [0.0] * self.count
         end = width * self.count
         for (at, number), (until, _) in pairwise([*steps, (end, 0)]):
@@ -279,7 +279,7 @@ def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
 
 
 def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
-    """Plot refused, timed-out and delayed calls over time; a design without such calls is left out."""
+    """Plot refused, timed-out and delayed calls over time; omit a design that has none."""
     found: list[tuple[str, int, list[float], bool]] = []
     for colour, result in enumerate(results):
         tally = result.outcome.tally
@@ -297,7 +297,7 @@ def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
 
 
 def _trade(comparison: Comparison) -> Plot:
-    """Plot cost against the share of calls that were not served at once, one point per line of a sweep."""
+    """Plot cost against the share of calls that were not served at once, with one point per result."""
     price = comparison.usd_per_hour
     unit, factor = ("instance hours a day", 1.0) if price is None else ("USD a day", price)
     points = [(100 * r.outcome.unserved_share, r.outcome.hours_per_day * factor, r) for r in comparison.results]

@@ -1,7 +1,8 @@
-"""The replay of a trace's calls against an endpoint that scales, minute by minute.
+"""Replay a trace's calls against an endpoint that scales, minute by minute.
 
-The calls of a minute arrive evenly. CloudWatch receives a metric at the end of a period: one minute, or ten seconds if
-the metric is concurrency. Minutes without changes of capacity and without waiting calls are processed as a whole.
+The calls of a minute arrive evenly. CloudWatch receives a metric's value at the end of each period, which is one
+minute, or ten seconds if the metric is concurrency. A minute is processed in one step if its capacity does not change
+and no calls wait; otherwise it is processed period by period.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def replay(
     """Return the outcome of a trace's calls to an endpoint that was just deployed.
 
     `patient`: True if callers that find no copy wait for a copy; otherwise their calls are refused. `bounds`: the
-    bounds of scaling that a schedule sets, in order of time.
+    minima and maxima of scaling that a schedule sets, in order of time.
     """
     return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
 
@@ -90,7 +91,7 @@ class _Replay:
         )
 
     def _take_whole(self, minute: int, calls: int) -> bool:
-        """Serve a minute as a whole; return False if capacity changes in the minute or calls wait."""
+        """Process a whole minute in one step; return False if its capacity changes or calls wait."""
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
@@ -163,5 +164,5 @@ class _Replay:
 
 
 def _arrived(calls: int, second: int) -> int:
-    """Return the number of calls that have arrived by this second of a minute, of `calls` in the whole minute."""
+    """Return the number of calls that have arrived by this second of a minute that has `calls` calls in all."""
     return math.floor(calls * second / 60 + 0.5)

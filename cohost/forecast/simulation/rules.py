@@ -1,4 +1,4 @@
-"""The scaling settings of a replay: the catalog's settings with overrides, and the times of scheduled scaling."""
+"""Compute the scaling settings of a replay (the catalog's, with overrides), and the times of scheduled scaling."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TOPOLOGIES: Final = (MULTI_MODEL, SCALE_TO_ZERO)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The scaling settings of one topology, by the keys of the catalog's `scaling`.
+    """The scaling settings of one topology, most of them named like the keys of the catalog's `scaling`.
 
     `start`: the capacity after the deploy, which is never 0. `tracking_scales_in`: True if target tracking also scales
-    in. `per_instance`: the number of copies that share an instance, since each copy takes one GPU.
+    in. `per_instance`: the number of copies that fit on one instance, where each copy takes one GPU.
     """
 
     topology: str
@@ -53,11 +53,12 @@ class Rules:
 
 
 def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[tuple[Mapping[str, Any], list[Rules]]]:
-    """Return each combination of the overriding values, with the rules of both topologies.
+    """Return each combination of the overriding values, with the resulting rules of both topologies.
 
-    `overrides` holds values by the name of a scaling key; several values are a sweep. All other values are the
-    catalog's. A catalog without scaling keeps its number of instances. The minimum of a multi-model endpoint is 1 or
-    more. The minimum of a scale-to-zero endpoint is 0 if the catalog's minimum belongs to the other topology.
+    `overrides` holds one or more values per scaling key; several values are a sweep. All other settings are the
+    catalog's. If the catalog has no scaling, the minimum and the maximum are its number of instances. The minimum of a
+    multi-model endpoint is 1 or more. The minimum of a scale-to-zero endpoint is 0 if the catalog's own topology is
+    multi-model and no override states a minimum.
 
     Raises:
         SimulationError: a value is not allowed or contradicts another value, or there are over 500 combinations.
@@ -146,9 +147,9 @@ def _refusal(faults: Iterable[CatalogError], above: str = "") -> SimulationError
 
 
 def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]]:
-    """Yield the bounds that the rules' schedule sets in a trace: the second, the least and the most capacity.
+    """Yield each change of bounds by the schedule during a trace, as its second, the minimum and the maximum capacity.
 
-    A bound that an entry of the schedule leaves out is unchanged.
+    If an entry of the schedule states only one bound, the other bound stays unchanged.
     """
     least, most = rules.min, rules.max
     times = [(at, index) for index, entry in enumerate(rules.schedule) for at in due(entry, trace)]
@@ -160,7 +161,7 @@ def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]
 
 
 def due(entry: ScheduledScaling, trace: Trace) -> Iterator[float]:
-    """Yield the seconds of a trace at which an entry of the schedule fires; a rate counts from the trace's start."""
+    """Yield the seconds of a trace at which a schedule entry takes effect; a rate counts from the trace's start."""
     start = trace.start.timestamp()
     at = next_time(entry.cron, entry.timezone, start - 1, start=start)
     while at is not None and at < start + trace.seconds:

@@ -1,9 +1,10 @@
-"""Files of traffic, recognised by their content: CSV, JSON, JSON lines, CloudWatch's exports and logs of an ALB.
+"""Read files of traffic and recognise their format: CSV, JSON, JSON lines, CloudWatch's exports, or logs of an ALB.
 
 Sources: CloudWatch API reference, GetMetricStatistics (`Datapoints` with `Timestamp`, `Sum`, `SampleCount`, `Unit`) and
 GetMetricData (`MetricDataResults` with `Timestamps`, `Values`, `StatusCode`); Elastic Load Balancing user guide,
-"Access log entries" (fields with spaces between them, the second the time of the answer, the 22nd that of the request).
-The layout of the CSV that CloudWatch's console exports is not documented; times below any header lines are read.
+"Access log entries" (fields separated by spaces: field 2 is the time of the answer, field 22 the time of the request).
+The layout of the CSV that CloudWatch's console exports is not documented, so any header lines may precede the first
+line with a time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _ANSWERED_FIELD, _CREATED_FIELD = 1, 21
 
 
 class _Found:
-    """The content of a trace file: `bins` of time, count and line number, or `singles`, one time per request."""
+    """The content of a trace file: `bins` (time, count, line number) or `singles` (one time per request)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,12 +95,13 @@ class _Found:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a file of traffic; its content decides the format.
+    """Read a file of traffic; the content of the file decides the format.
 
-    CSV and JSON have a time and a count per bin, or a time alone per request; the names of columns and keys count in
-    any letter case. CloudWatch's GetMetricStatistics and GetMetricData as JSON, CSV from its console, and access logs
-    of an Application Load Balancer (one request per line) are recognised too. The width of a bin is the smallest
-    distance between two times. Times between bins had no requests.
+    CSV and JSON have a time and a count per bin (interval of time), or only a time per request; the case of the names
+    of columns and keys is ignored. Other formats are the JSON of CloudWatch's GetMetricStatistics and GetMetricData,
+    CSV from CloudWatch's console, and access logs of an Application Load Balancer (one request per line). The width of
+    a bin is the smallest distance between two times in the file. Periods that no bin covers count as periods without
+    requests.
 
     Raises:
         SimulationError: the file cannot be read, or has faults; the first ten faults are reported together, each with
@@ -140,7 +142,7 @@ def _text_of(path: Path) -> str:
 
 
 def _rows(text: str, found: _Found) -> Rows:
-    """Yield the line number and the cells (time, or time and count) of each bin or request, by the file's format."""
+    """Yield the line number and the cells (time, or time and count) of each bin or request, in any of the formats."""
     lines = text.splitlines()
     first = next((line.strip() for line in lines if line.strip()), "")
     if _LOG_LINE.match(first):
@@ -206,7 +208,7 @@ def _csv_rows(lines: Iterable[str], found: _Found) -> Rows:
 
 
 def _columns(header: Sequence[tuple[int, list[str]]], cells: Sequence[str], found: _Found) -> list[int] | None:
-    """Return the columns of time and count; None, with a fault, if a column is not understood."""
+    """Return the indexes of the time's and the count's columns; if one is unclear, record a fault and return None."""
     if not header:
         if len(cells) > len(("time", "requests")):
             found.refuse_columns(1, f"has {len(cells)} columns without names")
@@ -238,7 +240,7 @@ def _refuse_header(header: Sequence[tuple[int, list[str]]], found: _Found) -> No
 
 
 def _names(header: Iterable[tuple[int, list[str]]], known: Sequence[str]) -> list[int]:
-    """Return the columns with a known name in any line above the times, the best known name first."""
+    """Return the indexes of the columns that have a name of `known` in a header line, in the order of `known`."""
     cells = [(at, cell.lower()) for _, line in header for at, cell in enumerate(line)]
     return [at for _, at in sorted((known.index(name), at) for at, name in cells if name in known)]
 
@@ -282,7 +284,7 @@ def _json_rows(lines: Iterable[str], found: _Found) -> Rows:
 
 
 def _document_rows(document: Mapping[str, Any] | Sequence[Any], found: _Found) -> Rows:
-    """Yield the rows of a file that is one JSON document; the number of a row is its place in the list."""
+    """Yield the rows of a file that is one JSON document; a row's number is its position in the document's list."""
     if isinstance(document, dict) and "MetricDataResults" in document:
         yield from _metric_data_rows(document, found)
         return
@@ -313,7 +315,7 @@ def _metric_data_rows(document: Mapping[str, Any], found: _Found) -> Rows:
 
 
 def _cells(number: int, value: Any, found: _Found) -> Sequence[Any] | None:
-    """Return the time, and the count if there is one, of a JSON value; None, with a fault, if it has other keys."""
+    """Return the time and the count, if any, of a JSON value; for unknown keys, record a fault and return None."""
     if not isinstance(value, dict):
         return [value]
     keys = {key.lower(): key for key in value}
@@ -331,7 +333,7 @@ def _cells(number: int, value: Any, found: _Found) -> Sequence[Any] | None:
 
 
 def _count(value: object) -> int | None:
-    """Return a whole number from 0, also in a form such as 40.0, as an integer; None for any other value."""
+    """Return a value as an integer if it is a whole number of 0 or more, also if written as 40.0; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and not value.isascii():
@@ -344,7 +346,7 @@ def _count(value: object) -> int | None:
 
 
 def _time(value: object) -> float:
-    """Return a time as seconds since 1970; not-a-number for any value that is not a time from 2006 to 2099."""
+    """Return a time as seconds since 1970; NaN if the value is not a time from 2006 to 2099."""
     try:
         seconds = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -1,6 +1,7 @@
-"""Traces: traffic as calls per minute, counted or generated.
+"""Make traces (traffic as calls per minute) from counted calls, or generate them.
 
-Generated traffic follows typical patterns of services, with randomness in each minute. `trace_files` reads files.
+Generated traffic follows a typical pattern (`Pattern`), with a random number of calls in each minute. The module
+`trace_files` reads files of traffic.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_MINUTES: Final = 5 * 366 * MINUTES_PER_DAY
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """A trace: the number of calls in each minute from `start` on, a whole minute in UTC; `name` is its source."""
+    """Traffic as the number of calls in each minute, from `start` (a whole minute in UTC) on; `name` is its source."""
 
     name: str
     start: dt.datetime
@@ -43,7 +44,7 @@ class Trace:
 
     @property
     def is_short(self) -> bool:
-        """Return True for less than a day, so that amounts per day and per month repeat a part of a day."""
+        """Return True if the trace is shorter than a day, so that amounts per day and per month are extrapolated."""
         return self.days < 1
 
     @property
@@ -55,8 +56,8 @@ class Trace:
 def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) -> Trace:
     """Return the trace of calls that were counted in bins of `width_s` seconds.
 
-    `bins` has the start (seconds since 1970) and the calls of each bin. A bin wider than a minute is spread evenly over
-    its minutes, in whole calls; narrower bins are added up.
+    `bins` has the start (seconds since 1970) and the calls of each bin. The calls of a bin wider than a minute are
+    distributed evenly over its minutes, as whole calls; narrower bins are added up.
 
     Raises:
         SimulationError: `bins` is empty, or spans more than five years.
@@ -84,7 +85,7 @@ def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) 
 
 
 def _spread(counts: list[int], offset_s: float, width_s: float, calls: int) -> None:
-    """Add the calls of one bin evenly to the counts of its minutes, so that no call is lost to rounding."""
+    """Distribute the calls of one bin evenly over the counts of its minutes, without losing a call to rounding."""
     index, given, end = int(offset_s // MINUTE), 0, offset_s + width_s
     while given < calls:
         share = min(1.0, ((index + 1) * MINUTE - offset_s) / width_s) if (index + 1) * MINUTE < end else 1.0
@@ -109,7 +110,7 @@ _LARGE: Final = 30.0
 
 
 class Pattern(StrEnum):
-    """A pattern of generated traffic, named by its busy hours; `make_trace` states these hours."""
+    """A pattern of generated traffic, named by its busy hours, which `make_trace` defines."""
 
     OFFICE_HOURS = "office-hours"
     CONSTANT = "constant"
@@ -122,11 +123,11 @@ class Pattern(StrEnum):
 def make_trace(
     pattern: Pattern, *, rate: float = DEFAULT_RATE, days: int = DEFAULT_DAYS, seed: int = DEFAULT_SEED
 ) -> Trace:
-    """Return a pattern's traffic from a Monday on: `rate` calls per second on average in busy hours, for `days` days.
+    """Return generated traffic of `days` days from a Monday on, with `rate` calls per second on average in busy hours.
 
-    Busy hours (UTC) are, for office-hours: Monday to Friday 8 to 18; constant: always; bursts: at random, six times per
-    day on average for five minutes; nightly: 2 to 3; weekend: Saturday and Sunday 9 to 22; idle: never. The number of
-    calls of a minute is Poisson distributed. The same arguments give the same trace.
+    The busy hours (UTC) by pattern are: office-hours, Monday to Friday 8 to 18; constant, always; bursts, five minutes
+    at random times, six times per day on average; nightly, 2 to 3; weekend, Saturday and Sunday 9 to 22; idle, never.
+    The number of calls of a busy minute is Poisson-distributed. Equal arguments give an equal trace.
 
     Raises:
         SimulationError: the rate is not above 0.
@@ -167,7 +168,7 @@ def _bursts(days: int, chance: random.Random) -> list[bool]:
 
 
 def _poisson(chance: random.Random, mean: float) -> int:
-    """Return a Poisson-distributed number; large means use the normal approximation, which takes one draw."""
+    """Return a Poisson-distributed number; for a large mean, approximate it by one normally distributed number."""
     if mean > _LARGE:
         return max(0, round(chance.gauss(mean, math.sqrt(mean))))
     limit, product, count = math.exp(-mean), chance.random(), 0

@@ -1,4 +1,4 @@
-"""The scaling of a replay, by `cohost.endpoint.scaling_rules` and by the catalog's idle time."""
+"""Scale a replayed endpoint, by `cohost.endpoint.scaling_rules` and by the catalog's idle time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Scaler:
-    """The scaler of a replay, which changes the fleet's capacity.
+    """The auto scaling of a replay, which changes the capacity of `fleet`.
 
-    `woken`, `grown` and `shrunk` count starts from zero copies, scale-outs and scale-ins. `idle_since` is the second of
+    `woken` counts starts from zero copies, `grown` scale-outs, and `shrunk` scale-ins. `idle_since` is the second of
     the trace since which there have been no calls.
     """
 
@@ -45,7 +45,7 @@ class Scaler:
     _cooldowns: Cooldowns = field(default_factory=Cooldowns)
 
     def __post_init__(self) -> None:
-        """Set the bounds of scaling to those that apply without a schedule."""
+        """Set the minimum and the maximum capacity to those that apply without a schedule."""
         self.least, self.most = self.rules.min, self.rules.max
         period = PERIOD_S[self.rules.metric]
         self._above_window_s, self._below_window_s = (count * period for count in TRACKING_ALARMS[period])
@@ -58,9 +58,9 @@ class Scaler:
         return self.fleet.desired < self.most
 
     def value(self, total: float, copies: int, seconds: float) -> bool:
-        """Record the metric's value over `seconds`; return True if an alarm of target tracking is active.
+        """Record the metric's value during `seconds` seconds; return True if an alarm of target tracking is active.
 
-        `total` is the sum over all serving copies, `copies` their number.
+        `total` is the metric's sum over all serving copies, and `copies` is the number of these copies.
         """
         per_copy, target = total / copies, self.rules.target
         self._minute_peak = max(self._minute_peak, total)
@@ -81,7 +81,7 @@ class Scaler:
         self._minute_peak = 0.0
 
     def track(self, total: float, now: float) -> None:
-        """Scale by the active alarm when it begins, and again each minute for as long as it lasts.
+        """Scale as the active alarm requires, when it begins and once per minute while it lasts.
 
         `total` is the metric's latest value, summed over all serving copies.
         """
@@ -101,7 +101,7 @@ class Scaler:
         self.grow_to(desired or 0, now)
 
     def _track_in(self, now: float) -> None:
-        """Scale in to the capacity for the metric's highest value in the alarm's minutes; zero is left to `rest`."""
+        """Scale in to the capacity for the metric's highest value in the alarm's minutes; only `rest` goes to zero."""
         if self.fleet.starting:
             return
         needed = tracked_capacity(max([self._minute_peak, *self._peaks]), self.rules.target)
@@ -118,7 +118,7 @@ class Scaler:
             self.grown += 1
 
     def wake(self, now: float, ready: float) -> None:
-        """Start one copy from zero copies, as the policy of the alarm on refused calls does."""
+        """Start one copy if there is none, as the policy of the alarm on refused calls does."""
         self.fleet.grow(1, now, ready)
         self.woken += 1
         self._cooldowns.in_until = 0.0
@@ -138,13 +138,13 @@ class Scaler:
         self.shrink_to(self.least, now)
 
     def bound(self, least: int, most: int, now: float) -> None:
-        """Apply new bounds from a schedule, and bring the capacity within them at once."""
+        """Apply a schedule's new minimum and maximum, and change a capacity outside them at once."""
         self.least, self.most = least, most
         self.grow_to(least, now)
         self.shrink_to(most, now)
 
     def _idle_limit(self) -> float | None:
-        """Return the seconds without a call after which the fleet scales in to its minimum; None if it does not."""
+        """Return the seconds without a call after which capacity falls to its minimum; None if it never does so."""
         limits = []
         if self.rules.idle_minutes is not None:
             limits.append(self.rules.idle_minutes * 60.0)
