@@ -39,7 +39,7 @@ class Fault(Exception):  # noqa: N818 - the type names of the answers are DJL Se
 
     @property
     def reason(self) -> str | None:
-        """Return the reason phrase of the status line; None for the usual one of the status."""
+        """Return the reason phrase of the status line; None for HTTP's standard phrase of the status."""
         return None
 
 

@@ -22,7 +22,7 @@ class HubError(LocalError):
 
 
 def default_roots() -> list[Path]:
-    """Return the hub roots that come with the project, with its tiny models."""
+    """Return the hub's root folders that come with the project; they hold its tiny models."""
     return [Path(__file__).parents[2] / "data" / "hub"]
 
 

@@ -37,10 +37,10 @@ class Status(Enum):
 class ContainerContext:
     """The parts that all models of a container share: fork server, hub, folder for unpacked files, memory.
 
-    `memory_mb` is the memory, in MiB, that models may take; None for the machine's free memory. With `estimates` a
-    model that sets no required memory counts as 1.2 times its files, as in the real server's multi-model mode.
-    `used_mb` returns the memory of the loaded models, in MiB. `end_server` ends the container at once, with the exit
-    code of SERVING_FAIL_FAST.
+    `memory_mb` is the memory, in MiB, that models may take; None for the machine's free memory. With `estimates`, a
+    model that sets no required memory is taken to require 1.2 times the size of its files, as in the real server's
+    multi-model mode. `used_mb` returns the memory of the loaded models, in MiB. `end_server` ends the container at
+    once, with the exit code of SERVING_FAIL_FAST.
     """
 
     fork_server: ForkServer
@@ -78,7 +78,7 @@ class Model:
 
     @property
     def health(self) -> str:
-        """Return the model's status for pings and descriptions: Unhealthy with fewer workers than `min_workers`.
+        """Return the model's status for pings and descriptions: Unhealthy if it has fewer workers than `min_workers`.
 
         An ended worker still counts for a minute, and a worker with a dead process counts as ended only after the
         server has detected the death.
@@ -113,7 +113,7 @@ class Model:
         await self.pool.start()
 
     async def unload(self, context: ContainerContext) -> None:
-        """End the workers, as far as WorkerPool.close can, and remove the unpacked files once no process is left."""
+        """End the workers; remove the unpacked files unless WorkerPool.close left a process running."""
         if self.pool is not None:
             await self.pool.close()
         if not self.alive:
@@ -130,7 +130,7 @@ class Model:
             shutil.rmtree(context.cache / self._folder.relative_to(context.cache).parts[0], ignore_errors=True)
 
     def used_mb(self) -> int:
-        """Return the model's memory in MiB: that of its workers, but at least its `required_memory_mb`."""
+        """Return the model's memory in MiB: its workers' memory, but at least its `required_memory_mb`."""
         if self.pool is None or self.settings is None:
             return 0
         return max(resident_mb(self.pids), self.settings.required_memory_mb)

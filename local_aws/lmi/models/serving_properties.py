@@ -1,4 +1,4 @@
-"""The reader of a model's serving.properties, which makes the model's settings, with DJL Serving's defaults.
+"""Read a model's serving.properties and make the model's settings from it, with DJL Serving's defaults.
 
 Source of keys and defaults: DJL Serving 0.36.0 (ModelInfo, PyEnv) and its recorded answers.
 """
@@ -104,7 +104,7 @@ class _Numbers:
         return default
 
     def stated(self, names: tuple[str, ...]) -> int | None:
-        """Return the number of the first property of `names` that is set; None if none is set."""
+        """Return the number in the first property of `names` that is set; None if no property is set."""
         return self.first(names, 0) if any(name in self._properties for name in names) else None
 
     def lenient(self, name: str, default: int) -> int:

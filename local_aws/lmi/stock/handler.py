@@ -1,4 +1,4 @@
-"""The stock handler: it parses requests, runs a Hugging Face pipeline over all their inputs, and answers in order.
+"""The stock handler: parse requests, run a Hugging Face pipeline over all their inputs, and answer in their order.
 
 The pipeline gets a list without a batch size (default 1), so the model processes the texts one by one. One invalid
 item, or two requests with different `parameters`, make the whole batch fail. Content types are case-sensitive, so
@@ -28,7 +28,7 @@ _NO_CSV_HEADER = (
 
 
 def decode(request: Input) -> Any:
-    """Return the request's body as {"inputs": …, …}, or as the JSON value of another form that the caller sent.
+    """Return the request's body as {"inputs": …, …}; a JSON body of any other form is returned as it was parsed.
 
     Raises:
         ValueError: the body does not match the content type (JSON, UTF-8, CSV with a header).
@@ -59,7 +59,7 @@ _JSON = "application/json"
 
 
 def answer_format(request: Input) -> str:
-    """Return the answer's content type: the one in `Accept`; JSON if the request has no `Accept`, or "*/*" in it."""
+    """Return the answer's content type: the value of `Accept`; JSON if the request has no `Accept` or accepts "*/*"."""
     accept = request.get_property("Accept")
     if accept:
         return _JSON if "*/*" in accept else str(accept)
