@@ -176,8 +176,7 @@ class WorkerPool:
         return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
 
     async def _scale_up(self) -> None:
-        """Start a temporary worker if the pool has fewer than `max_workers` members; one such start at a time.
-        """
+        """Start a temporary worker if the pool has fewer than `max_workers` members; one such start at a time."""
         async with self._scaling:
             self.clear_stale()
             if len(self._running()) < self.max_workers and len(self._members) < self.max_workers:

@@ -1,6 +1,6 @@
-"""The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and its like).
+"""The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and similar ones).
 
-Deleting a configuration in use is allowed, as on SageMaker, which then rejects the next UpdateEndpoint of the endpoint,
+As on SageMaker, a configuration in use can be deleted. The next UpdateEndpoint of its endpoint is then rejected,
 because the old configuration cannot be found (hashicorp/terraform-provider-aws#40048).
 """
 

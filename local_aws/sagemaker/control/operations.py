@@ -1,4 +1,4 @@
-"""The operations of SageMaker's control plane that are emulated, by name."""
+"""The emulated operations of SageMaker's control plane, by name."""
 
 from __future__ import annotations
 
