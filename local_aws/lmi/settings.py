@@ -75,8 +75,7 @@ class ServerRules:
 
     @property
     def stale_s(self) -> float:
-        """Return the seconds, on this machine's clock, for which an ended worker still counts as a worker of its model.
-        """
+        """Return the seconds, on this machine's clock, for which an ended worker still counts as its model's worker."""
         return self.on_our_clock(_STALE_S)
 
     def on_our_clock(self, seconds: float) -> float:

@@ -31,8 +31,7 @@ PATH: Final = "/_cohost/faults"
 
 
 class SwitchError(ValueError):
-    """A request names an unknown fault switch, or gives a switch an invalid value; the error's text contains the fix.
-    """
+    """A request names an unknown fault switch, or gives one an invalid value; the error's text contains the fix."""
 
 
 @dataclass(kw_only=True)

@@ -107,8 +107,7 @@ class Input:
         return int(self.properties.get(_BATCH_SIZE, "1"))
 
     def get_batches(self) -> list[Input]:
-        """Return the requests of a batch, one `Input` each; for a single request, a list that holds only this object.
-        """
+        """Return the requests of a batch, one `Input` each; for a single request, a list of only this object."""
         if not self.is_batch():
             return [self]
         batch = [Input() for _ in range(self.get_batch_size())]

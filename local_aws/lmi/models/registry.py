@@ -85,8 +85,7 @@ class Registry:
 
     @property
     def single_startup_model(self) -> str | None:
-        """Return the model for requests that name none: the store's only model; None if the store has none or several.
-        """
+        """Return the model for requests that name none: the store's only model; None if it has none or several."""
         names = [model.name for model in self._models.values() if model.at_startup]
         return names[0] if len(names) == 1 else None
 

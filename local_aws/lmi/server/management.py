@@ -112,8 +112,7 @@ def _load_fields(body: bytes) -> dict[str, Any]:
 
 
 def _syntax_error(text: str, error: ValueError) -> str:
-    """Return Gson's recorded error text for a body that ends too early; for other errors the text of Python's parser.
-    """
+    """Return Gson's recorded text for a body that ends too early; for other errors the text of Python's parser."""
     position = getattr(error, "pos", 0)
     if text[position:].strip():
         return str(error)

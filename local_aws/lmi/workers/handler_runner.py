@@ -183,8 +183,7 @@ class _WorkerLines(logging.Formatter):
         self._start = f"W-{os.getpid()}-{model[:15]}-stdout: "
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a log record's text with the process and the model before each line, also before a traceback's lines.
-        """
+        """Return a log record's text with process and model before each line, also before a traceback's lines."""
         return "\n".join(self._start + line for line in super().format(record).splitlines())
 
 
@@ -255,8 +254,7 @@ def inject(fault: str) -> None:
 
 
 def engine_processes(worker: int, server: int, proc: Path = Path("/proc")) -> list[int]:
-    """Return the pids of a worker's engine processes: its children, and the engine process that all shared models use.
-    """
+    """Return the pids of a worker's engine processes: its children, and the engine process of all shared models."""
     found = []
     for folder in proc.iterdir():
         if not folder.name.isdigit():

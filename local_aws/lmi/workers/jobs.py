@@ -68,8 +68,7 @@ class Job:
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
-    """Return a batch's properties and contents as one request; if there are several jobs, keys start with `batch_NNN.`.
-    """
+    """Return a batch's properties and contents as one request; if it has several jobs, keys start with `batch_NNN.`."""
     if len(jobs) == 1:
         return dict(jobs[0].properties), list(jobs[0].contents)
     properties = {"batch_size": str(len(jobs))}
@@ -253,8 +252,7 @@ class JobQueue:
                 return
 
     def _poll(self) -> Job:
-        """Take one request as from Java's heap of equal priorities: remove the head; the last element becomes the head.
-        """
+        """Take one request as from Java's heap of equal priorities: remove the head; the last element becomes head."""
         last = self._jobs.pop()
         if not self._jobs:
             return last

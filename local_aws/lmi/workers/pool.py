@@ -31,8 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerPool:
-    """The workers of a model: `min_workers` to `max_workers` of them, with the same exceptions as in the real server.
-    """
+    """The workers of a model, `min_workers` to `max_workers` of them; exceptions are those of the real server."""
 
     def __init__(self, name: str, settings: ModelSettings, rules: ServerRules, starter: WorkerStarter) -> None:
         self.min_workers = settings.min_workers

@@ -186,8 +186,7 @@ class Worker:
                 job.future.set_result(answer)
 
     def _hand_over(self, job: Job) -> None:
-        """Pass a request to an asynchronous handler; give up after `chunked_read_timeout_s` without part of an answer.
-        """
+        """Pass a request to an asynchronous handler; give up if it sends nothing for `chunked_read_timeout_s`."""
         tracking = {"request_tracking_id": str(uuid.uuid4())}
         answer = AsyncAnswer(dict(tracking))
         loop = asyncio.get_running_loop()

@@ -63,8 +63,7 @@ class StartContainer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A container's answer to a ping; `healthy` means status 200; `said` is status and body, or the connection error.
-    """
+    """A container's answer to a ping; `healthy` means status 200; `said` is status and body or a connection error."""
 
     healthy: bool
     said: str

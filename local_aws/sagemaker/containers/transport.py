@@ -78,8 +78,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """True if the connection is open and was idle for under 30 s; a container closes one only after a longer time.
-        """
+        """True if the connection is open and was idle for under 30 s, too short for the container to close it."""
         return (
             self._transport is not None
             and not self._transport.is_closing()

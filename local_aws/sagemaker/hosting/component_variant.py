@@ -202,8 +202,7 @@ class ComponentVariant:
         return placed
 
     def _instance_for(self, wanted: Resources) -> Instance:
-        """Return the instance with the fewest copies where `wanted` fits (AWS: PlacementStrategy SPREAD), or a new one.
-        """
+        """Return the instance with fewest copies where `wanted` fits (AWS: PlacementStrategy SPREAD), or a new one."""
         roomy = [instance for instance in self.instances if instance.free.holds(wanted)]
         if roomy:
             return min(roomy, key=lambda instance: instance.copies)

@@ -125,8 +125,7 @@ class Instance:
         self.copies += 1
 
     def give_back(self, taken: Resources, now: float) -> None:
-        """End the reservation of a copy; `now` is the time in seconds on the emulator's clock (local_aws/kit/clock.py).
-        """
+        """End the reservation of a copy; `now` is in seconds of the emulator's clock (local_aws/kit/clock.py)."""
         self.free += taken
         self.copies -= 1
         self.idle_since = now

@@ -65,8 +65,7 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """True if the replica can take calls: its container runs, and was not taken out of service after failed pings.
-        """
+        """True if the replica can take calls: its container runs, and failed pings have not put it out of service."""
         return self._alive and not self._out_of_service
 
     @property
@@ -349,8 +348,7 @@ async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
-    """Stop containers after their running calls have ended or the limit is over; callers send no new calls meanwhile.
-    """
+    """Stop containers after their running calls have ended or the limit is over; callers must send no new calls."""
     try:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)

@@ -37,8 +37,7 @@ class Eviction:
         self.evictions = 0
 
     def victim(self, keep: CachedModel) -> CachedModel | None:
-        """Choose the model to unload: the least recently used idle model, or a busy one if none is idle; never `keep`.
-        """
+        """Choose the model to unload: the least recently used idle one, or a busy one if none is idle; never `keep`."""
         candidates = [m for m in self._models.by_last_use() if m.loaded and not m.retiring and m is not keep]
         return next((m for m in candidates if m.leases == 0), candidates[0] if candidates else None)
 
