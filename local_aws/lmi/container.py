@@ -129,7 +129,7 @@ class Container:
 
 
 def address_of(pid: int) -> tuple[str, str] | None:
-    """Return the URL and the token of this user's container with that process id; None for every other process.
+    """Return the URL and the token of this user's container with the process id `pid`; None for any other process.
 
     A container writes port and token into a file when it listens (`--ready-file`); only its user can read that file.
     """
@@ -197,5 +197,5 @@ def _close_stdin(process: asyncio.subprocess.Process) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the container's folder of unpacked files, which a container removes itself unless it was killed."""
+    """Remove the container's folder of unpacked files; only a killed container has not removed it itself."""
     shutil.rmtree(folder, ignore_errors=True)

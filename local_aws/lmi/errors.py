@@ -145,7 +145,7 @@ class ArchiveFailure(Fault):
 
 
 class NullPointer(Fault):
-    """The real server reads a missing field; the error has no message where Java's exception has none."""
+    """A field that the real server reads is missing; the error has no message where Java's exception has none."""
 
     status = 500
     kind = "NullPointerException"

@@ -1,9 +1,9 @@
 """All models of a container, by name, and the models that the container loads at its start.
 
-Source: DJL Serving 0.36.0 (ModelStore), recorded (tests/data/djl_vectors/11 to 17_startup_*): each folder of a store is
-a model; anything else in the store, even a README, makes the store itself the model; archives in the store are ignored.
-A folder's name is converted into a model's name (recording 29): if two folders have the same model name, the load of
-the second ends the server.
+Source: DJL Serving 0.36.0 (ModelStore), recorded (tests/data/djl_vectors/11 to 17_startup_*): each folder of a model
+store is a model; anything else in the store, even a README, makes the store itself the model; archives in the store are
+ignored. A folder's name is converted into a model's name (recording 29): if two folders have the same model name, the
+load of the second ends the server.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Registry:
 
     @property
     def worker_processes(self) -> Mapping[int, ForkedProcess]:
-        """Return every worker process by pid, including those in no model's list and those of deleted models."""
+        """Return every worker process by pid, including processes that no model lists, and those of deleted models."""
         return self._context.fork_server.workers
 
     @property
@@ -191,9 +191,9 @@ class Registry:
             logger.warning("%s: cannot be loaded: %s", model.name, fault)
 
     def _used_mb(self) -> int:
-        """Return the memory, in MiB, of all models, and of the processes that are in no model's list.
+        """Return the memory, in MiB, of all models, and of the processes that no model lists.
 
-        The processes in no model's list are loaded worker processes, and processes that workers have started, such as
+        The processes that no model lists are loaded worker processes, and processes that workers have started, such as
         engine processes. On the real server all these processes reduce the free memory that a load is checked against.
         """
         models = self._models.values()

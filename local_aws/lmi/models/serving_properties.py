@@ -126,7 +126,7 @@ def _given_properties(model_dir: Path) -> dict[str, str]:
 
 
 def _environment_options() -> dict[str, str]:
-    """Return the container's OPTION_* variables, defaults of all models' options (LMI environment variables guide)."""
+    """Return the OPTION_* variables, which are defaults for all models' options (LMI environment variables guide)."""
     options = {}
     for name, value in os.environ.items():
         if name.startswith(_ENVIRONMENT_OPTION) and value:

@@ -48,7 +48,8 @@ class ServerSettings:
     With `port` 0 the server listens on any free port. `memory_mb` is the memory, in MiB, that models may take; None for
     the machine's free memory. `cache` is the folder for unpacked files (None: a new one), which is removed at the end.
     Callers on the port must send `token` (cohost/callers.py). With `wait_model_loading` the server listens only once
-    the models of the store are loaded. `rules` are the settings of failures and time limits, read from the environment.
+    the models of the model store are loaded. `rules` are the settings of failures and time limits, read from the
+    environment.
     """
 
     host: str = "127.0.0.1"
@@ -155,7 +156,7 @@ class _Server(uvicorn.Server):
         return int(loading.done() and not loading.cancelled() and not loading.result())
 
     async def _load_store(self) -> bool:
-        """Load the models of the store; return False if a model cannot be loaded, which ends the server."""
+        """Load the models of the model store; return False if a model cannot be loaded, which ends the server."""
         try:
             await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
         except Fault:

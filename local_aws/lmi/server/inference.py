@@ -237,7 +237,7 @@ def _addressed(registry: Registry, invocation: Invocation, segments: Sequence[st
 
 
 def _by_path(segments: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return (model name, version) of a path split at its slashes, whose first part is empty."""
+    """Return (model name, version) of a path, given as its parts between slashes; the first part is empty."""
     if segments[1] == "models":
         return segments[2], None
     if segments[1] == "predictions":

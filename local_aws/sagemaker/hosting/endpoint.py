@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class Endpoint(Resource):
     """An endpoint. `fleet` is all variants with their instances, which take the calls; None until the first fleet runs.
 
-    `starting` is the fleet that a change is starting. `deployment` is the DeploymentConfig of the last update, or of
-    the creation if there was no update. While an update moves calls in steps, `shift` selects one of two fleets for
-    each call.
+    `starting` is the fleet that a change in progress is starting. `deployment` is the DeploymentConfig of the last
+    update, or of the creation if there was no update. While an update moves calls in steps, `shift` selects one of two
+    fleets for each call.
     """
 
     config_name: str

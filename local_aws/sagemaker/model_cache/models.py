@@ -58,7 +58,7 @@ class CachedModels:
         return model
 
     def remove(self, model: CachedModel) -> None:
-        """Forget a model; the next call of its target loads it."""
+        """Forget a model; the next call of its TargetModel loads it again."""
         self._by_target.pop(model.target, None)
 
     def changed(self) -> None:
