@@ -34,7 +34,7 @@ class RulesError(LocalError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRules:
-    """Rules that apply to every model of a container; times are in seconds of the real server.
+    """Rules that apply to every model of a container; times are in the real server's seconds, which `speed` shortens.
 
     A model has failed once its workers failed more often than its own `retry_threshold` allows; if the model sets none,
     the `retry_threshold` of these rules applies. With `health_check_override` a failed model is still reported as

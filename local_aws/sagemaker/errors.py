@@ -113,7 +113,7 @@ def payload_too_large(limit_bytes: int) -> PayloadTooLarge:
 
 
 def endpoint_not_found(name: str, account_id: str) -> ValidationError:
-    """Report an endpoint that does not exist or is not in service (text: aws/amazon-sagemaker-examples#293)."""
+    """Report an endpoint that does not exist or does not serve calls (text: aws/amazon-sagemaker-examples#293)."""
     return ValidationError(f"Endpoint {name} of account {account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT")
 
 
@@ -247,7 +247,7 @@ def model_error(status: int, text: str, *, log_group: str, account: Account) -> 
 
 
 def invocation_timed_out(*, log_group: str, account: Account) -> ModelError:
-    """Make the error for a call that the container answered too late (text: aws/amazon-sagemaker-examples#3089)."""
+    """Make the error of a call that the container did not answer in time (text: aws/amazon-sagemaker-examples#3089)."""
     text = (
         "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
         "each container in Amazon CloudWatch, resolve the issue, and try again."

@@ -89,7 +89,7 @@ class Model:
 
     @property
     def locked(self) -> bool:
-        """Return True if a worker of the model is locked, so that unloading the model never ends."""
+        """Return True if a failed start has locked a worker of the model, so that unloading the model never ends."""
         return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
     async def load(self, context: ContainerContext) -> None:
@@ -141,7 +141,7 @@ class Model:
         return [worker.process.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
 
     def describe(self) -> dict[str, Any]:
-        """Return the model's part of `GET /models/{name}`."""
+        """Return the model's part of the answer to `GET /models/{name}`."""
         if self.pool is not None:
             self.pool.clear_stale()
         if self.pool is None or self.settings is None:

@@ -57,7 +57,7 @@ def read_load_request(request: Request, body: bytes) -> LoadRequest:
     """Read the load request of `POST /models`, from a JSON body if the content type is JSON, else from the query.
 
     If the query has no model name, the name comes from the model's address. Where the real server fails with an
-    internal exception, this function raises the same, and the log names the request's error.
+    internal exception, this function raises the same exception, and the log names the request's error.
 
     Raises:
         NullPointer: the JSON object is missing, or has no url or no model_name.

@@ -2,8 +2,9 @@
 
 The pipeline gets a list without a batch size (default 1), so the model processes the texts one by one. One invalid
 item, or two requests with different `parameters`, make the whole batch fail. Content types are case-sensitive, so
-"APPLICATION/JSON" counts as bytes. The real stock handler behaves in the same way in these three points. Source: DJL
-Serving 0.36.0 (huggingface handler, encode_decode), recorded (tests/data/djl_vectors).
+"APPLICATION/JSON" counts as bytes. The real stock handler, too, processes texts one by one, fails whole batches, and
+compares content types case-sensitively. Source: DJL Serving 0.36.0 (huggingface handler, encode_decode), recorded
+(tests/data/djl_vectors).
 """
 
 from __future__ import annotations

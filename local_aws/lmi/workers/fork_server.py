@@ -146,7 +146,7 @@ class ForkServer:
         return pid, ours, exited
 
     def kill(self, pid: int) -> None:
-        """Kill a worker. Its parent, the zygote, sends the signal, so a reused pid cannot hit another process."""
+        """Kill a worker. The zygote, its parent, sends the signal, so a reused pid cannot hit another process."""
         self._workers.pop(pid, None)
         self.loaded.discard(pid)
         if self._control is not None:

@@ -152,7 +152,7 @@ def run(connection: socket.socket) -> int:
 
 
 def _fork_further_processes() -> None:
-    """Make the processes that the handler starts forks of the zygote, too, if the zygote has imported torch.
+    """Make processes that the handler starts be forks of the zygote, too, if the zygote has imported torch.
 
     The order to fork goes through an abstract socket, one without a file, which only Linux has.
     """

@@ -1,8 +1,8 @@
 """The pool of one model's workers: it rejects requests if no worker runs, and starts further workers under load.
 
 Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
-tests/data/djl_lifecycle). A worker that has ended counts as a member of the pool for another minute. A replacement
-starts only when a request arrives after this minute, and never after the model has failed.
+tests/data/djl_lifecycle). A worker that has ended counts as a member of the pool for another minute. An ended worker is
+replaced only when a request arrives after this minute, and never after the model has failed.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ failure, even if the server stopped it, and the worker restarts its process itse
 worker fails after the handler's import, the worker is locked for ever, because two threads of the real server wait for
 each other.
 
-Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). Failing first
-starts of asynchronous workers were tested on a real server: two of 20 were answered, as every failing start of a
-synchronous worker is.
+Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). Of 20 failing
+first starts of asynchronous workers on a real server, two were answered, as every failing start of a synchronous worker
+is.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class WorkerProcess:
                 raise
 
     async def stop(self) -> None:
-        """End the process; an asynchronous worker's restarts at once, unlisted by any model, as in the real server."""
+        """End the process; an asynchronous worker's restarts at once, in no model's list, as in the real server."""
         async with self._transition:
             self._drop()
 

@@ -1,7 +1,7 @@
 """The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and similar ones).
 
-As on SageMaker, a configuration in use can be deleted. The next UpdateEndpoint of its endpoint is then rejected,
-because the old configuration cannot be found (hashicorp/terraform-provider-aws#40048).
+As on SageMaker, a configuration in use can be deleted. The next UpdateEndpoint of an endpoint whose configuration was
+deleted is rejected, because the old configuration cannot be found (hashicorp/terraform-provider-aws#40048).
 """
 
 from __future__ import annotations

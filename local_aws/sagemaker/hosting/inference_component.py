@@ -167,7 +167,7 @@ class ComponentDeployments:
 
     @staticmethod
     async def _roll_back(component: InferenceComponent, reason: str) -> None:
-        """Replace the failed update's copies by copies of the former plan; usually the update replaced no copy yet."""
+        """Replace the failed update's copies by copies of the former plan; usually the update had replaced no copy."""
         try:
             await component.variant.roll(component.plan, batch=1, pause_s=0)
         except DeploymentError as failure:
