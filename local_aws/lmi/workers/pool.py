@@ -2,7 +2,7 @@
 
 Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
 tests/data/djl_lifecycle). A worker that has ended counts as a member of the pool for another minute. An ended worker is
-replaced only when a request arrives after this minute, and never after the model has failed.
+replaced only by a request that arrives over a minute after the worker's end, and never after the model has failed.
 """
 
 from __future__ import annotations
