@@ -1,7 +1,7 @@
-"""Answers to requests, by a handler or by the server, and their JSON text in the format of the real server's Gson.
+"""Answers to requests, made by a handler or by the server, and their JSON text, formatted as by the real server's Gson.
 
-Server, models and worker processes all use this module, so it imports only the module of errors.
-Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
+Server, models and worker processes all use this module, so it imports only the module of errors. Source: exchanges with
+DJL Serving 0.36.0, recorded in tests/data/djl_vectors and tests/data/djl_lifecycle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _escaped(text: str) -> str:
 def fault_text(fault: Fault) -> str:
     """Return the JSON text of an error answer: `{"code", "type", "message"}`.
 
-    A message that is None is left out, as in the real server's answers to loads that take too long (07, initto).
+    A message that is None is left out, as in the real server's answers to loads that take too long (recording 07, model
+    "initto").
     """
     error: dict[str, Any] = {"code": fault.status, "type": fault.kind}
     if fault.message is not None:

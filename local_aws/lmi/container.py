@@ -36,7 +36,7 @@ class ContainerError(LocalError):
 class Container:
     """A running LMI container: DJL Serving's HTTP API is at `url`, and `pid` is the server process.
 
-    The server answers only requests with `headers`, which hold a token made at this start.
+    The server answers only requests with `headers`, which hold a token that is made anew at each start.
 
     The server process ends when this process ends, also after `kill -9`: its standard input is a pipe whose only writer
     is this process, and the system closes the pipe at any death. A parent-death signal would not work, since Linux
@@ -64,10 +64,10 @@ class Container:
         memory_mb: int | None = None,
         start_timeout_s: float = 60,
     ) -> Self:
-        """Start a container and wait until it listens, which it does once the models of its store are loaded.
+        """Start a container and wait until it listens; it listens once the models of its model store are loaded.
 
-        `environment` is added to this process's own; `memory_mb` is the memory, in MiB, that models may take
-        (None: the machine's free memory); the output of server and workers is appended to `log_file`.
+        `environment` is added to this process's environment variables; `memory_mb` is the memory, in MiB, that models
+        may take (None: the machine's free memory); the output of server and workers is appended to `log_file`.
 
         Raises:
             ContainerError: the server process ended or did not listen within `start_timeout_s` seconds.
@@ -129,7 +129,7 @@ class Container:
 
 
 def address_of(pid: int) -> tuple[str, str] | None:
-    """Return the URL and the token of this user's container with that process id; None for every other process.
+    """Return the URL and the token of this user's container with the process id `pid`; None for any other process.
 
     A container writes port and token into a file when it listens (`--ready-file`); only its user can read that file.
     """
@@ -197,5 +197,5 @@ def _close_stdin(process: asyncio.subprocess.Process) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the container's folder of unpacked files, which a container removes itself unless it was killed."""
+    """Remove the container's folder of unpacked files; only a killed container has not removed it itself."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -3,7 +3,7 @@
 Fault
 ├── BadRequest              400  (AlreadyRegistered 409)
 ├── TranslateFault          400  a batch of answers that does not fit its requests (BackendStopped: no process)
-├── Forbidden               403  ours: a caller without the token of this start
+├── Forbidden               403  not of the real server: a caller without the container's token
 ├── ModelNotFound           404
 ├── ResourceNotFound        404
 ├── MethodNotAllowed        405
@@ -39,7 +39,7 @@ class Fault(Exception):  # noqa: N818 - the type names of the answers are DJL Se
 
     @property
     def reason(self) -> str | None:
-        """Return the reason phrase of the status line; None for the usual one of the status."""
+        """Return the reason phrase of the status line; None for HTTP's standard phrase of the status."""
         return None
 
 
@@ -69,14 +69,14 @@ class TranslateFault(Fault):
 
 
 class Forbidden(Fault):
-    """The caller is a web page, or does not send the container's token. The real server has no such check."""
+    """The caller is a web page, or does not send the container's token. The real server checks for neither."""
 
     status = 403
     kind = "AccessDeniedException"
 
 
 class BackendStopped(TranslateFault):
-    """The worker has no process that could answer: its last one has ended, or the next is still loading the model."""
+    """The worker has no process that could answer: the last has ended, or the next is still loading the model."""
 
     def __init__(self) -> None:
         super().__init__("Backend Python process is stopped.")
@@ -145,7 +145,7 @@ class ArchiveFailure(Fault):
 
 
 class NullPointer(Fault):
-    """The real server reads a missing field; the error has no message where Java's exception has none."""
+    """A field that the real server reads is missing; the error has no message where Java's exception has none."""
 
     status = 500
     kind = "NullPointerException"
@@ -190,7 +190,7 @@ class WorkerFailure(Fault):
 
 
 class ServerBusy(Fault):
-    """The bodies of the requests at work take all the memory that they may; the real server has no such limit."""
+    """The bodies of requests in progress take all the memory allowed to bodies; the real server has no such limit."""
 
     status = 503
     kind = "ServiceUnavailableException"

@@ -1,6 +1,7 @@
 """Settings of the container, read from its environment, and the settings of one model.
 
-Source of names and defaults: DJL Serving 0.36.0 (ModelInfo, ConfigManager), recorded (djl_lifecycle 26, 27).
+Source of names and defaults: DJL Serving 0.36.0 (ModelInfo, ConfigManager), recorded (tests/data/djl_lifecycle: 26,
+27).
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ class RulesError(LocalError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRules:
-    """Rules that apply to every model of a container; times are in seconds of the real server.
+    """Rules that apply to every model of a container; times are in the real server's seconds, which `speed` shortens.
 
-    A model has failed once its workers failed more often than its own `retry_threshold`, or if it sets none, than this
-    one. With `health_check_override` a failed model is READY all the same; with `fail_fast` the server ends when the
-    failed model's status is next read. The server closes a connection when an asynchronous handler sends nothing for
-    `chunked_read_timeout_s`. The server reads requests in `network_threads` threads, which all its connections share.
+    A model has failed once its workers failed more often than its own `retry_threshold` allows; if the model sets none,
+    the `retry_threshold` of these rules applies. With `health_check_override` a failed model is still reported as
+    READY; with `fail_fast` the server ends when a failed model's status is next read. The server closes a connection
+    when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server reads requests in
+    `network_threads` threads, which all its connections share.
 
-    Two of the rules are this project's own, not DJL Serving's. All waits pass `speed` times faster than in the real
-    server. `interpreter_s` is added to the start of a process while requests are refused, since the real server starts
-    a Python interpreter there, which takes longer than a fork (recorded: 24, 27).
+    Two of the rules are this project's own, not DJL Serving's. Waits and time limits pass `speed` times faster than in
+    the real server. `interpreter_s` is added to the start of a process while requests are refused: the real server
+    starts a Python interpreter then, which takes longer than the emulator's fork (recordings 24 and 27 in
+    tests/data/djl_lifecycle).
     """
 
     retry_threshold: int = 0
@@ -72,7 +75,7 @@ class ServerRules:
 
     @property
     def stale_s(self) -> float:
-        """Return the seconds, on this machine's clock, for which an ended worker stays in lists and keeps its place."""
+        """Return the seconds, on this machine's clock, for which an ended worker still counts as its model's worker."""
         return self.on_our_clock(_STALE_S)
 
     def on_our_clock(self, seconds: float) -> float:
@@ -84,9 +87,10 @@ class ServerRules:
 class ModelSettings:
     """One model's settings; the names of times and sizes end with their units.
 
-    `properties` are the properties in a handler's first call: all of the model's, without the prefix `option.`.
-    `entry_point` is the handler that the archive names or contains (None: the stock handler). `environment` are the
-    variables that `option.env` adds to a worker's environment. `retry_threshold` None means the container's.
+    `properties` are the properties in a handler's first call: all properties of the model, without the prefix
+    `option.`. `entry_point` is the handler that the archive names or contains (None: the stock handler). `environment`
+    are the variables that `option.env` adds to a worker's environment. If `retry_threshold` is None, the container's
+    threshold applies.
     """
 
     properties: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The errors of the emulated SageMaker: of its control plane, of InvokeEndpoint, and of the background work of both.
+"""The errors of the emulated SageMaker: of its control plane, of InvokeEndpoint, and of their background tasks.
 
 ServiceFault (local_aws.kit.errors), an answer with the service's code and status
 ├── control plane (JSON 1.1; AWS API reference: "Common Errors" and the errors of each operation)
@@ -12,8 +12,9 @@ Exception, which is converted before a caller gets it
 ├── DeploymentError: becomes the FailureReason of an endpoint or a component
 └── ModelLoadError: becomes a ModelError
 
-Every error of InvokeEndpoint is made by a function below. An error's text is the service's own where a public report
-quotes it, and the function names that report (a GitHub issue); the other texts are the emulation's.
+Every error of InvokeEndpoint is made by a function below. Where a public report, such as a GitHub issue, quotes
+SageMaker's text of an error, the error has this text, and the error's function names the report. The other texts are
+the emulator's own.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class ModelLoadError(Exception):
 
 
 class ResourceLimitExceeded(ServiceFault):
-    """A request needs more instances than the account's quota."""
+    """A request needs more instances than the account's quota allows."""
 
     code = "ResourceLimitExceeded"
     status = HTTPStatus.BAD_REQUEST
 
 
 class ValidationError(ServiceFault):
-    """A call of InvokeEndpoint is invalid, or names an endpoint or model that does not exist."""
+    """A call of InvokeEndpoint is invalid, or names an endpoint or a model that does not exist."""
 
     code = "ValidationError"
     status = HTTPStatus.BAD_REQUEST
@@ -87,14 +88,14 @@ class ThrottlingException(ServiceFault):
 
 
 class PayloadTooLarge(ServiceFault):
-    """The body of a call is larger than InvokeEndpoint takes; SageMaker's answer has no error type, only status 413."""
+    """The body of a call is larger than InvokeEndpoint accepts; SageMaker's answer has status 413 and no error type."""
 
     code = ""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def unsupported(feature: str) -> ValidationException:
-    """Refuse a feature of the control plane that the emulation does not have."""
+    """Refuse a feature of the control plane that the emulator does not have."""
     return ValidationException(kit.not_emulated(feature, "SageMaker", fix="leave it out to deploy here"))
 
 
@@ -102,7 +103,7 @@ def unsupported(feature: str) -> ValidationException:
 
 
 def not_emulated(feature: str, *, allowed: str = "") -> ValidationError:
-    """Refuse a feature or an operation of the runtime that the emulation does not have."""
+    """Refuse a feature or an operation of the runtime that the emulator does not have."""
     return ValidationError(kit.not_emulated(feature, "SageMaker's runtime", allowed=allowed))
 
 
@@ -112,7 +113,7 @@ def payload_too_large(limit_bytes: int) -> PayloadTooLarge:
 
 
 def endpoint_not_found(name: str, account_id: str) -> ValidationError:
-    """Report an endpoint that does not exist or does not serve (text: aws/amazon-sagemaker-examples#293)."""
+    """Report an endpoint that does not exist or does not serve calls (text: aws/amazon-sagemaker-examples#293)."""
     return ValidationError(f"Endpoint {name} of account {account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT")
 
 
@@ -170,7 +171,7 @@ def component_not_found(name: str, endpoint_name: str) -> ValidationError:
 
 
 def component_on_other_variant(name: str, variant_name: str) -> ValidationError:
-    """Report a call that names a component and, as TargetVariant, a variant that the component is not on."""
+    """Report a call that names a component, and as its TargetVariant a variant that does not have the component."""
     return ValidationError(f"Inference Component {name} is not on variant {variant_name}.")
 
 
@@ -178,7 +179,7 @@ def component_on_other_variant(name: str, variant_name: str) -> ValidationError:
 
 
 def throttled() -> ThrottlingException:
-    """Refuse a call as one more than SageMaker lets through."""
+    """Refuse a call because more calls arrive than SageMaker lets through."""
     return ThrottlingException(None)
 
 
@@ -209,7 +210,7 @@ def model_not_ready(waited_s: float) -> ModelNotReadyException:
 
 
 def model_data_unavailable(action: str, bucket: str, key: str, requirement: str) -> ValidationError:
-    """Report a model archive that `action`, download or extract, failed on; `requirement` is its precondition."""
+    """Report that `action`, download or extract, failed for a model archive; `requirement` is its precondition."""
     return ValidationError(
         f"Failed to {action} model data(bucket: {bucket}, key: {key}). Please ensure that {requirement}.",
         ErrorCode="MODEL_DATA_DOWNLOAD_FAILED",
@@ -230,7 +231,7 @@ def container_ended() -> ModelLoadError:
 
 
 def model_error(status: int, text: str, *, log_group: str, account: Account) -> ModelError:
-    """Make the error of a call that the container answered with an error, or not at all (status 0).
+    """Make the error for a call that the container answered with an error, or did not answer (status 0).
 
     Text: aws/sagemaker-python-sdk#2955; members: aws/sagemaker-tensorflow-serving-container#109.
     """
@@ -255,7 +256,7 @@ def invocation_timed_out(*, log_group: str, account: Account) -> ModelError:
 
 
 def no_response(endpoint_name: str, *, log_group: str, account: Account) -> ModelError:
-    """Make the error of a call whose connection to the container broke (text: aws/amazon-sagemaker-examples#3089)."""
+    """Make the error for a call whose connection to the container broke (text: aws/amazon-sagemaker-examples#3089)."""
     text = (
         f"Amazon SageMaker could not get a response from the {endpoint_name} endpoint. This can occur when CPU or "
         "memory utilization is high. To check your utilization, see Amazon CloudWatch. To fix this problem, use an "

@@ -1,6 +1,7 @@
-"""`/_cohost/faults`: fault injection, for tests of the callers of endpoints. SageMaker has no such page.
+"""`/_cohost/faults`: fault injection, for tests of programs that call endpoints. SageMaker has no such page.
 
-`PUT` accepts a JSON object of fault switches and returns the values of all; those left out are not changed:
+`PUT` accepts a JSON object of fault switches and returns the values of all switches; switches that the object leaves
+out are not changed:
 - `throttled_calls`: this number of next calls get ThrottlingException, status 400 with an empty message, as SageMaker
   sends it (opensearch-project/ml-commons#2429, aws-samples/amazon-sagemaker-nlu-search#4);
 - `unavailable_calls`: this number of calls after the throttled ones get ServiceUnavailable, status 503;
@@ -8,7 +9,8 @@
   the time limits of a load;
 - `container_start_delay_s`: seconds that every start of a container takes longer, a component's copies included;
 - `ping_interval_s`, `ping_failures`, `replacement_delay_s`: seconds between two pings of a container, number of pings
-  that fail in a row before the container gets no more calls, and seconds from then until another starts in its place;
+  that fail in a row before the container gets no more calls, and seconds from then until another container starts in
+  its place;
 - `worker_fault`: a fault that is injected into one worker process at once (local_aws/sagemaker/debug/pages.py).
 `GET` returns the value of every switch. `DELETE` ends all faults: each switch is reset to its value at the start.
 """
@@ -29,12 +31,12 @@ PATH: Final = "/_cohost/faults"
 
 
 class SwitchError(ValueError):
-    """A request names a fault switch that does not exist, or an invalid value; the text contains the fix."""
+    """A request names an unknown fault switch, or gives one an invalid value; the error's text contains the fix."""
 
 
 @dataclass(kw_only=True)
 class FaultSwitches:
-    """The fault switches of SageMaker; the counts of calls go down with each call that gets the fault."""
+    """The fault switches of SageMaker; each call that gets a fault lowers that fault's count of calls by one."""
 
     throttled_calls: int = 0
     unavailable_calls: int = 0
@@ -50,7 +52,7 @@ class FaultSwitches:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Make switches with no fault on, and with the intervals and number of pings from the settings."""
+        """Make switches with no fault; the times and the number of pings are those of the settings."""
         return cls(
             ping_interval_s=settings.ping_interval_s,
             ping_failures=settings.ping_failures,

@@ -134,11 +134,11 @@ class SageMaker:
         await self._clients.close()
 
     async def stop_endpoints(self) -> None:
-        """Cancel every change of endpoints and components, and end all containers, also those that are starting."""
+        """Cancel every change of endpoints and components, and end all containers, including starting ones."""
         await self._deployments.shutdown()
 
     async def publish(self) -> None:
-        """Send the metrics and log lines that were not sent yet to the embedded CloudWatch, and captured calls to S3.
+        """Send new metrics and log lines to the embedded CloudWatch, and the records of captured calls to S3.
 
         Raises:
             ExceptionGroup: CloudWatch did not accept all metrics or log lines; the rest is sent the next time.

@@ -23,23 +23,27 @@ _WITHOUT_QUOTA = ("ml.p4", "ml.p5")
 class Settings:
     """Time limits, intervals and quotas of the emulated SageMaker; names that end in `_s` are in seconds.
 
-    `instance_idle_s` and `concurrency_interval_s` are measured by the emulation's clock, the others in real time.
+    `instance_idle_s` and `concurrency_interval_s` are measured by the emulator's clock (local_aws/kit/clock.py), all
+    others in real time.
     `load_wait_s`: maximum wait of a call for its model before ModelNotReadyException (AWS: "Invoke a Multi-Model
-    Endpoint"). `load_limit_s`: maximum duration of fetching and loading a model in the background (same page).
+    Endpoint").
+    `load_limit_s`: maximum duration of fetching and loading a model in the background (AWS: "Invoke a Multi-Model
+    Endpoint").
     `invocation_timeout_s`: maximum time until a container answers a call (AWS: "real-time inference" quotas).
     `transition_delay_s`: minimum time that endpoints and components stay in Creating, Updating and Deleting.
     `alive_interval_s`: time between two checks that a container's process runs.
     `ping_interval_s`, `ping_failures`, `replacement_delay_s`: time between two pings of a container, number of pings
-    that fail in a row before the container gets no more calls, and time from then until another starts in its place.
-    AWS documents none of the three; they can be changed while endpoints run (local_aws/sagemaker/fault_injection.py).
+    that fail in a row before the container gets no more calls, and time from then until another container starts in its
+    place. AWS documents none of these three values; they can be changed while endpoints run
+    (local_aws/sagemaker/fault_injection.py).
     `drain_limit_s`: maximum time that running calls get to finish before an old instance is stopped.
     `publish_interval_s`: time between two sendings of metrics and log lines to the embedded CloudWatch.
     `concurrency_interval_s`: time between two values of the high-resolution metrics of concurrent calls (AWS: "Amazon
     SageMaker AI metrics in Amazon CloudWatch").
-    `instance_idle_s`: time that a managed instance without copies is kept, as others have measured on SageMaker.
-    `scale_to_zero`: True if managed instance scaling may have a minimum of 0; regions differ.
-    `instance_quotas`: instances for endpoint usage, by type; None means 20 of every type of cohost.hardware.instances,
-    and none of ml.p4 and ml.p5.
+    `instance_idle_s`: time for which a managed instance without copies is kept, as others have measured on SageMaker.
+    `scale_to_zero`: True if the region lets managed instance scaling have a minimum of 0; SageMaker's regions differ.
+    `instance_quotas`: number of instances that endpoints may use, by instance type; None means 20 of every type of
+    cohost.hardware.instances, and none of ml.p4 and ml.p5.
     """
 
     load_wait_s: float = 60
@@ -78,7 +82,7 @@ class Quotas:
         self._in_use = in_use
 
     def check(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Check a request: pairs of an instance type and the number of further instances of that type.
+        """Check that the quotas allow further instances; `wanted` has pairs of an instance type and a number.
 
         Raises:
             ResourceLimitExceeded: the account would have more instances of a type than its quota.

@@ -61,7 +61,7 @@ FORMATTER_MARK = "is_input_formatter"
 
 
 def input_formatter(function: F) -> F:
-    """Mark a function (Input, **settings) → TextInput, with which the stock handler then parses each request."""
+    """Mark a function, (Input, **settings) → TextInput, as the one with which the stock handler parses each request."""
     setattr(function, FORMATTER_MARK, True)
     return function
 
@@ -107,7 +107,7 @@ class Input:
         return int(self.properties.get(_BATCH_SIZE, "1"))
 
     def get_batches(self) -> list[Input]:
-        """Return the requests of a batch, one `Input` each; for a single request, a list of this object alone."""
+        """Return the requests of a batch, one `Input` each; for a single request, a list of only this object."""
         if not self.is_batch():
             return [self]
         batch = [Input() for _ in range(self.get_batch_size())]
@@ -143,7 +143,7 @@ class Input:
         return self.content.get(key) is not None
 
     def get_as_bytes(self, key: str | None = None) -> bytes | None:
-        """Return the content of `key`. Without a key, return that of "data", else the first; None if there is none.
+        """Return the content of `key`; without `key`, the content of "data", else the first one; None if there is none.
 
         Raises:
             KeyError: a key is given, and the content does not have it.
@@ -157,7 +157,7 @@ class Input:
         return self.content.value_at(0) if value is None else value
 
     def get_as_string(self, key: str | None = None) -> str:
-        """Return the content that `get_as_bytes` returns, decoded as UTF-8; no content is an empty text."""
+        """Return the content that `get_as_bytes` returns, decoded as UTF-8; an empty text if there is no content."""
         return (self.get_as_bytes(key) or b"").decode("utf-8")
 
     def get_as_json(self, key: str | None = None) -> Any:

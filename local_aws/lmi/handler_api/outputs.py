@@ -55,7 +55,7 @@ class Output:
         return self.properties.get(key)
 
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
-        """Add content to the answer: bytes as they are, text as UTF-8, any other value as JSON.
+        """Add content to the answer: bytes unchanged, text as UTF-8, any other value as JSON.
 
         In a batch, `key` (from the input's `key_at`) or `batch_index` identifies the request that the content answers.
         """
@@ -69,7 +69,7 @@ class Output:
         return self
 
     def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:
-        """Add a value as JSON; `key` and `batch_index` are those of `add`.
+        """Add a value as JSON; `key` and `batch_index` mean the same as in `add`.
 
         Raises:
             ValueError: the value holds NaN or an infinity, which JSON cannot express.
@@ -78,10 +78,10 @@ class Output:
 
     @staticmethod
     def binary_encode(data: Mapping[str, Any]) -> bytearray:
-        """Return the bytes of an asynchronous handler's answer, a map of "data" and "last", and "code" and "error".
+        """Return an asynchronous handler's answer as bytes: a map of "data", "last", and for errors "code" and "error".
 
-        The bytes are the number of entries (signed 16 bits), then the key and the value of each entry as texts. A text
-        is its length in bytes (signed 32 bits) and its UTF-8.
+        The bytes are the number of entries (signed 16 bits), then the key and the value of each entry as texts. Each
+        text is written as its length in bytes (signed 32 bits), then its UTF-8.
         """
         message = bytearray(struct.pack(">h", len(data)))
         for entry in data.items():

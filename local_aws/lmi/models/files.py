@@ -49,7 +49,7 @@ Download = Callable[[str, Path], Path]
 
 
 def model_folder(url: str, cache: Path, download: Download) -> Path:
-    """Return the model's folder behind `url`: a path, `file:` address or s3:// prefix. Archives unpack below `cache`.
+    """Return the model's folder behind `url`: a path, `file:` address or s3:// prefix. Archives go below `cache`.
 
     Raises:
         ModelNotFound: there is neither a folder nor an archive at this address.
@@ -93,7 +93,7 @@ def is_archive(path: Path) -> bool:
 
 
 def innermost(folder: Path) -> Path:
-    """Return the innermost folder of an archive that was packed with folders around it, as the real server reads it."""
+    """Descend while a folder's only entry is a folder, as the real server does; return the folder that this reaches."""
     entries = list(folder.iterdir())
     return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
@@ -169,9 +169,10 @@ def with_local_weights(
 ) -> ModelSettings:
     """Make a model's weights available to its workers, and return the settings with the weights' location.
 
-    As on the real server, `model_id` in a handler's first call is the folder of weights from S3, or the unchanged Hub
-    id of serving.properties. The files of a Hub model are linked into the workers' Hub cache, as if they had been
-    fetched before. An absolute path is not changed; if it does not exist, the worker fails like the real one.
+    As on the real server, a handler's first call gets as `model_id` the folder of the weights fetched from S3, or the
+    Hub id as serving.properties has it. The files of a Hub model are linked into the workers' Hub cache, as if they had
+    been fetched before. A `model_id` that is an absolute path is not changed; if the path does not exist, the worker
+    fails as on the real server.
 
     Raises:
         EngineFailure: the hub lacks the model in the configured revision, or the weights cannot be fetched from S3.
@@ -198,7 +199,7 @@ def _with_folder(settings: ModelSettings, folder: Path) -> ModelSettings:
 
 
 def _link(folder: Path, cache: Path, model_id: str, revision: str) -> None:
-    """Link a hub folder into a Hub cache as a snapshot (huggingface_hub: "Manage huggingface_hub cache-system")."""
+    """Link a hub folder into a Hub cache as a snapshot (see huggingface_hub, "Manage huggingface_hub cache-system")."""
     repository = cache / f"models--{model_id.replace('/', '--')}"
     commit = revision if _COMMIT.fullmatch(revision) else _UNKNOWN_COMMIT
     snapshot, reference = repository / "snapshots" / commit, repository / "refs" / revision

@@ -22,7 +22,7 @@ class HubError(LocalError):
 
 
 def default_roots() -> list[Path]:
-    """Return the hub roots that come with the project, with its tiny models."""
+    """Return the hub's root folders that come with the project; they hold its tiny models."""
     return [Path(__file__).parents[2] / "data" / "hub"]
 
 
@@ -84,7 +84,7 @@ class Hub:
 
 
 def _is_model_id(model_id: str) -> bool:
-    """Return True for a plain "org/name", which cannot lead out of a root."""
+    """Return True for a plain "org/name", which cannot name a path outside a root folder."""
     parts = model_id.split("/")
     return len(parts) <= 2 and all(part not in {"", ".", ".."} for part in parts)  # noqa: PLR2004 - org and name
 

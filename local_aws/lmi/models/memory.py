@@ -1,6 +1,6 @@
 """The memory of models: what processes use, what a model needs, and the check of a load against the free memory.
 
-Source: DJL Serving 0.36.0 (ModelInfo), recorded (05).
+Source: DJL Serving 0.36.0 (ModelInfo), recorded (tests/data/djl_vectors/05_load_variants.json).
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def resident_mb(pids: Iterable[int]) -> int:
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
     """Check that the free memory holds the memory that a model requires and the memory that it reserves.
 
-    `estimated_mb` counts if the model sets no `required_memory_mb`; `used_mb` is the memory that loaded models take of
-    `budget_mb`. Without a budget the machine's available memory counts, as in the real server. All sizes are in MiB.
+    A model that sets no `required_memory_mb` requires `estimated_mb`. The free memory is `budget_mb` less `used_mb`,
+    the memory of the loaded models; if `budget_mb` is None, it is the machine's available memory, as in the real
+    server. All sizes are in MiB.
 
     Raises:
         OutOfMemory: less than the model's `reserved_memory_mb` would stay free.

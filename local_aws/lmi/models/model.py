@@ -37,10 +37,10 @@ class Status(Enum):
 class ContainerContext:
     """The parts that all models of a container share: fork server, hub, folder for unpacked files, memory.
 
-    `memory_mb` is the memory, in MiB, that models may take; None for the machine's free memory. With `estimates` a
-    model that sets no required memory counts as 1.2 times its files, as in the real server's multi-model mode.
-    `used_mb` returns the memory of the loaded models, in MiB. `end_server` ends the container at once, with the exit
-    code of SERVING_FAIL_FAST.
+    `memory_mb` is the memory, in MiB, that models may take; None for the machine's free memory. With `estimates`, a
+    model that sets no required memory is taken to require 1.2 times the size of its files, as in the real server's
+    multi-model mode. `used_mb` returns the memory of the loaded models, in MiB. `end_server` ends the container at
+    once, with the exit code of SERVING_FAIL_FAST.
     """
 
     fork_server: ForkServer
@@ -78,7 +78,7 @@ class Model:
 
     @property
     def health(self) -> str:
-        """Return the model's status for pings and descriptions: Unhealthy with fewer workers than `min_workers`.
+        """Return the model's status for pings and descriptions: Unhealthy if it has fewer workers than `min_workers`.
 
         An ended worker still counts for a minute, and a worker with a dead process counts as ended only after the
         server has detected the death.
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def locked(self) -> bool:
-        """Return True if a worker of the model is locked, so that unloading the model never ends."""
+        """Return True if a failed start has locked a worker of the model, so that unloading the model never ends."""
         return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
     async def load(self, context: ContainerContext) -> None:
@@ -113,7 +113,7 @@ class Model:
         await self.pool.start()
 
     async def unload(self, context: ContainerContext) -> None:
-        """End the workers, as far as WorkerPool.close can, and remove the unpacked files once no process is left."""
+        """End the workers; remove the unpacked files unless WorkerPool.close left a process running."""
         if self.pool is not None:
             await self.pool.close()
         if not self.alive:
@@ -130,7 +130,7 @@ class Model:
             shutil.rmtree(context.cache / self._folder.relative_to(context.cache).parts[0], ignore_errors=True)
 
     def used_mb(self) -> int:
-        """Return the model's memory in MiB: that of its workers, but at least its `required_memory_mb`."""
+        """Return the model's memory in MiB: its workers' memory, but at least its `required_memory_mb`."""
         if self.pool is None or self.settings is None:
             return 0
         return max(resident_mb(self.pids), self.settings.required_memory_mb)
@@ -141,7 +141,7 @@ class Model:
         return [worker.process.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
 
     def describe(self) -> dict[str, Any]:
-        """Return the model's part of `GET /models/{name}`."""
+        """Return the model's part of the answer to `GET /models/{name}`."""
         if self.pool is not None:
             self.pool.clear_stale()
         if self.pool is None or self.settings is None:

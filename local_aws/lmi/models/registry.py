@@ -1,8 +1,9 @@
 """All models of a container, by name, and the models that the container loads at its start.
 
-Source: DJL Serving 0.36.0 (ModelStore), recorded (11-17_startup_*): each folder of a store is a model; anything else
-in the store, even a README, makes the store itself the model; archives in the store are ignored. A folder's name is
-converted into a model's name (29): if two folders have the same model name, the load of the second ends the server.
+Source: DJL Serving 0.36.0 (ModelStore), recorded (tests/data/djl_vectors/11 to 17_startup_*): each folder of a model
+store is a model; anything else in the store, even a README, makes the store itself the model; archives in the store are
+ignored. A folder's name is converted into a model's name (recording 29): if two folders have the same model name, the
+load of the second ends the server.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ class Registry:
 
     @property
     def worker_processes(self) -> Mapping[int, ForkedProcess]:
-        """Return every worker process by pid, including those in no model's list and those of deleted models."""
+        """Return every worker process by pid, including processes that no model lists, and those of deleted models."""
         return self._context.fork_server.workers
 
     @property
     def single_startup_model(self) -> str | None:
-        """Return the name of the model for requests that name none: the only model of the store; None if not one."""
+        """Return the model for requests that name none: the store's only model; None if it has none or several."""
         names = [model.name for model in self._models.values() if model.at_startup]
         return names[0] if len(names) == 1 else None
 
@@ -119,9 +120,9 @@ class Registry:
         task.add_done_callback(self._loads.discard)
 
     async def unregister(self, name: str) -> None:
-        """Remove a model and end its workers; a worker that is starting keeps running, in no model's list.
+        """Remove a model and end its workers; a worker that is starting keeps running, but no model lists it.
 
-        The call returns once the workers have ended, which is never if a failed restart has locked one of them.
+        The call returns once the workers have ended; if a failed restart has locked one of them, it never returns.
 
         Raises:
             ModelNotFound: there is no model of this name.
@@ -140,8 +141,9 @@ class Registry:
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
         """Return True if a load of a model of this name failed within the last 0.25 s and the name is free.
 
-        With `without_workers` only loads count that failed before the model had workers. The real server answers the
-        failed load before it removes the model, so a quick caller finds the model half removed (recorded: 04, 05, 22).
+        With `without_workers`, a load counts only if it failed before the model had workers. The real server answers
+        the failed load before it removes the model, so a quick caller finds the model half removed (recordings 04, 05,
+        22).
         """
         failed_at, had_workers = self._failed.get(name, (-_MOMENT_S, False))
         is_recent = time.monotonic() - failed_at < _MOMENT_S
@@ -189,11 +191,10 @@ class Registry:
             logger.warning("%s: cannot be loaded: %s", model.name, fault)
 
     def _used_mb(self) -> int:
-        """Return the memory, in MiB, of all models, and of the processes that are in no model's list.
+        """Return the memory, in MiB, of all models, and of the processes that no model lists.
 
-        The processes in no model's list are loaded worker processes, and processes that workers have started, such as
-        engine processes. On the real server all these processes take from the free memory that a load is checked
-        against.
+        The processes that no model lists are loaded worker processes, and processes that workers have started, such as
+        engine processes. On the real server all these processes reduce the free memory that a load is checked against.
         """
         models = self._models.values()
         listed = {pid for model in models for pid in model.pids}

@@ -1,4 +1,4 @@
-"""The reader of a model's serving.properties, which makes the model's settings, with DJL Serving's defaults.
+"""Read a model's serving.properties and make the model's settings from it, with DJL Serving's defaults.
 
 Source of keys and defaults: DJL Serving 0.36.0 (ModelInfo, PyEnv) and its recorded answers.
 """
@@ -104,7 +104,7 @@ class _Numbers:
         return default
 
     def stated(self, names: tuple[str, ...]) -> int | None:
-        """Return the number of the first property of `names` that is set; None if none is set."""
+        """Return the number in the first property of `names` that is set; None if no property is set."""
         return self.first(names, 0) if any(name in self._properties for name in names) else None
 
     def lenient(self, name: str, default: int) -> int:
@@ -126,7 +126,7 @@ def _given_properties(model_dir: Path) -> dict[str, str]:
 
 
 def _environment_options() -> dict[str, str]:
-    """Return the container's OPTION_* variables, defaults of all models' options (LMI environment variables guide)."""
+    """Return the OPTION_* variables, which are defaults for all models' options (LMI environment variables guide)."""
     options = {}
     for name, value in os.environ.items():
         if name.startswith(_ENVIRONMENT_OPTION) and value:

@@ -1,4 +1,4 @@
-"""The server process of a container: it loads the model store, listens, and at its end ends all its processes."""
+"""The server process of a container: it loads the model store and listens; when it ends, it ends all its processes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ _MANAGEMENT = "management.sock"
 class ServerSettings:
     """Settings of a container's server process.
 
-    `port` 0 takes a free port. `memory_mb` is the memory, in MiB, that models may take; None for the machine's free
-    memory. `cache` is the folder for unpacked files (None: a new one), which is removed at the end. Callers on the port
-    must send `token` (cohost/callers.py). With `wait_model_loading` the server listens only once the models of the
-    store are loaded. `rules` are the environment's settings for failed models and waits.
+    With `port` 0 the server listens on any free port. `memory_mb` is the memory, in MiB, that models may take; None for
+    the machine's free memory. `cache` is the folder for unpacked files (None: a new one), which is removed at the end.
+    Callers on the port must send `token` (cohost/callers.py). With `wait_model_loading` the server listens only once
+    the models of the model store are loaded. `rules` are the settings of failures and time limits, read from the
+    environment.
     """
 
     host: str = "127.0.0.1"
@@ -111,9 +112,10 @@ async def serve(settings: ServerSettings) -> int:
 
 
 def _management_socket(folder: Path) -> socket.socket:
-    """Open the management socket in the container's folder, and write config.properties, by which handlers find it.
+    """Open the management socket in the container's folder; write config.properties, which tells handlers its address.
 
-    The image has the same file. Only the user who started the container can open the socket, so requests need no token.
+    The image also has a config.properties. Only the user who started the container can open the socket, so requests
+    need no token.
     """
     path = folder / _MANAGEMENT
     (folder / CONFIG_FILE).write_text(f"management_address=unix:{path}\n")
@@ -154,7 +156,7 @@ class _Server(uvicorn.Server):
         return int(loading.done() and not loading.cancelled() and not loading.result())
 
     async def _load_store(self) -> bool:
-        """Load the models of the store; return False if a model cannot be loaded, which ends the server."""
+        """Load the models of the model store; return False if a model cannot be loaded, which ends the server."""
         try:
             await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
         except Fault:

@@ -1,7 +1,8 @@
-"""HTTP/1.1 in the form of DJL Serving: status lines with reason phrases of its own, JSON texts, fixed headers.
+"""HTTP/1.1 in the form of DJL Serving: its own reason phrases in status lines, JSON texts, fixed headers.
 
-ASGI has no field for a reason phrase, so an application puts the phrase into a header that is never sent. ASGI also has
-no access to the connection, which the real server closes without an answer in some cases: the request's scope has it.
+ASGI has no field for a reason phrase, so an application puts the phrase into a header that is never sent. The real
+server sometimes closes a connection without an answer. ASGI gives no access to the connection, so this module puts it
+into the request's scope.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class _ReasonConnection(h11.Connection):
 
 
 class NetworkThreads:
-    """An imitation of the real server's threads that read requests: connections are assigned to the threads in turn.
+    """Imitate the real server's threads that read requests: each new connection goes to the next thread, round robin.
 
-    A thread that waits for a locked worker no longer serves any of its connections (recorded: 31).
+    A thread that waits for a locked worker no longer serves any of its connections (recording 31).
     """
 
     def __init__(self, count: int) -> None:
@@ -85,12 +86,12 @@ class NetworkThreads:
         self._stuck.add(thread)
 
     def serves(self, thread: int) -> bool:
-        """Return True if a thread serves its connections."""
+        """Return True if the thread of this number still serves its connections."""
         return thread not in self._stuck
 
 
 class LmiHttpProtocol(H11Protocol):
-    """uvicorn's h11 protocol, with reason phrases taken from answers, and with itself in each request's scope."""
+    """uvicorn's h11 protocol; it sends the answers' own reason phrases, and puts itself into each request's scope."""
 
     threads = NetworkThreads(4)
 
@@ -123,7 +124,7 @@ class LmiHttpProtocol(H11Protocol):
             self._given_up.set_result(None)
 
     def belongs_to(self, job: Job) -> None:
-        """Set the job of the connection's current request; it is told if the caller leaves."""
+        """Set the job of the connection's current request; the job's `leave` is called if the caller disconnects."""
         self._job = job
 
     def stick(self) -> None:
@@ -165,7 +166,7 @@ def _with_reason(response: h11.Response) -> h11.Response:
 
 
 def server_settings(app: ASGIApp) -> Config:
-    """Return uvicorn's settings for an application in DJL Serving's form: the container, or a real server's proxy."""
+    """Return uvicorn's settings for an application: the container's, or a proxy in front of a real DJL Serving."""
     return Config(
         app,
         http=LmiHttpProtocol,
@@ -182,7 +183,7 @@ def server_settings(app: ASGIApp) -> Config:
 
 
 def connection_of(scope: MutableMapping[str, Any]) -> LmiHttpProtocol | None:
-    """Return the connection of a request; None if another server than this module's runs the application."""
+    """Return the connection of a request; None if the application is not run by this module's server."""
     connection: LmiHttpProtocol | None = scope.get(_CONNECTION)
     return connection
 
@@ -205,9 +206,9 @@ class Reply:
     reason: str | None = None
 
     async def send(self, send: Send, request_id: str, *, close: bool = False) -> None:
-        """Send the answer. A status of 400 and above closes the connection, as in the real server; others on `close`.
+        """Send the answer; close the connection if `close`, or if the status is 400 or above, as the real server does.
 
-        If the caller asks to close the connection, it closes, but the answer's header is "keep-alive" (recorded: 19).
+        If the caller asks to close the connection, it closes, but the answer's header is "keep-alive" (recording 19).
         """
         closing = close or self.status >= _CLOSING_STATUS
         headers = _header_fields(self.headers or {})
@@ -233,12 +234,12 @@ def fault_reply(fault: Fault) -> Reply:
 
 
 def new_request_id(given: str | None) -> str:
-    """Return the request id of an answer: the one that the caller gave, else a new one."""
+    """Return the request id of an answer: the caller's id if it gave one, else a new id."""
     return given if given is not None else str(uuid.uuid4())
 
 
 def _header_fields(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Return the headers whose names HTTP allows; a handler may give a property any name."""
+    """Return the headers that HTTP allows; a handler may also set others, which are left out."""
     return [
         (name.lower().encode(), _visible(value))
         for name, value in headers.items()

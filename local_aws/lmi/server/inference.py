@@ -59,7 +59,7 @@ class Invocation:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the properties' values, under names in the usual spelling, e.g. "Content-Type"."""
+        """Return the properties' values by name, with capitals as in "Content-Type"."""
         return dict(self._properties.values())
 
     def value_of(self, name: str) -> str | None:
@@ -85,7 +85,7 @@ class Invocation:
 
 
 def _properties(headers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Return (name, value) of each property by lower-case name; a later property replaces an earlier one."""
+    """Return (name, value) of each property by its lower-case name; of equal names the last property counts."""
     properties: dict[str, tuple[str, str]] = {}
     for name, value in headers:
         if name == CUSTOM_ATTRIBUTES:
@@ -97,7 +97,7 @@ def _properties(headers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]
 
 
 def _usual_spelling(name: str) -> str:
-    """Return a header's name in the spelling of "Content-Type", which handlers expect; ASGI gives lower case."""
+    """Return a header's name with capitals as in "Content-Type", which handlers expect; ASGI gives lower case."""
     if "_" in name:
         return name
     return "-".join(_SPELLING.get(part, part) for part in name.title().split("-"))
@@ -135,7 +135,7 @@ def ping(registry: Registry) -> Reply:
 
 
 class ReplyCache:
-    """The answers to requests whose callers do not wait for them (`x-synchronous: false`), by token.
+    """The answers to requests whose callers do not wait (`x-synchronous: false`), by the token that fetches the answer.
 
     As in the server's default cache, answers stay in memory; here only the newest `most` answers are kept.
     Source: DJL Serving 0.36.0 (docs/async_caching.md; InferenceRequestHandler), recorded (02v_tf590, exchange 79).
@@ -159,7 +159,7 @@ class ReplyCache:
         return Reply(HTTPStatus.OK, b"", headers)
 
     def get(self, token: str) -> Reply:
-        """Return the answer to the request with this token; an answer with status 202 until it exists.
+        """Return the answer to the request with this token; until it is complete, return an answer with status 202.
 
         Raises:
             BadRequest: no request has this token, or its answer is no longer kept.
@@ -237,7 +237,7 @@ def _addressed(registry: Registry, invocation: Invocation, segments: Sequence[st
 
 
 def _by_path(segments: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return (model name, version) of a path split at its slashes, whose first part is empty."""
+    """Return (model name, version) of a path, given as its parts between slashes; the first part is empty."""
     if segments[1] == "models":
         return segments[2], None
     if segments[1] == "predictions":

@@ -56,8 +56,8 @@ class LoadRequest:
 def read_load_request(request: Request, body: bytes) -> LoadRequest:
     """Read the load request of `POST /models`, from a JSON body if the content type is JSON, else from the query.
 
-    A query without a model name takes the name from the model's address. If the real server fails with an internal
-    exception, so does this function, and the log names the error of the request.
+    If the query has no model name, the name comes from the model's address. Where the real server fails with an
+    internal exception, this function raises the same exception, and the log names the request's error.
 
     Raises:
         NullPointer: the JSON object is missing, or has no url or no model_name.
@@ -112,7 +112,7 @@ def _load_fields(body: bytes) -> dict[str, Any]:
 
 
 def _syntax_error(text: str, error: ValueError) -> str:
-    """Return Gson's text, as recorded, for a body that ends too early; for other errors that of Python's parser."""
+    """Return Gson's recorded text for a body that ends too early; for other errors the text of Python's parser."""
     position = getattr(error, "pos", 0)
     if text[position:].strip():
         return str(error)
@@ -254,8 +254,8 @@ def worker_processes(registry: Registry) -> Reply:
 async def break_worker(registry: Registry, body: bytes) -> Reply:
     """Inject a fault into the oldest worker of a model: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
 
-    "die" kills the worker's process, which has ended before the answer is sent. The faults "hang" and "lose_device"
-    make each later forward pass of the process hang, or fail as on a lost device.
+    "die" kills the worker's process; the answer is sent once the process has ended. After "hang" each later forward
+    pass of the process hangs; after "lose_device" each later one fails as on a lost device.
 
     Raises:
         BadRequest: the body has another form, or the model has no worker with a process.

@@ -1,8 +1,8 @@
 """The counters of all models as Prometheus text.
 
-Metrics of DJL Serving have its names and units (DJL Serving 0.36.0: PrometheusAppender; the label is Model). Metrics
-that DJL Serving lacks start with `cohost_`: DJL Serving does not count batches, and reports only the size of the last
-batch.
+Metrics that DJL Serving has keep its names and units (DJL Serving 0.36.0: PrometheusAppender; the label is Model).
+Metrics that DJL Serving lacks start with `cohost_`: DJL Serving does not count batches, and reports only the size of
+the last batch.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class LmiApp:
 
 
 async def _refuse_body(send: Send) -> None:
-    """Answer 413 for a body that is too large, without the headers of other answers (recorded: 02v_tf590)."""
+    """Answer 413 for a body that is too large, without the headers that other answers have (recording 02v_tf590)."""
     reason = (REASON_HEADER.encode(), b"Request Entity Too Large")
     await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0"), reason]})
     await send({"type": "http.response.body", "body": b""})

@@ -1,9 +1,10 @@
-"""The stock handler: it parses requests, runs a Hugging Face pipeline over all their inputs, and answers in order.
+"""The stock handler: parse requests, run a Hugging Face pipeline over all their inputs, and answer in their order.
 
 The pipeline gets a list without a batch size (default 1), so the model processes the texts one by one. One invalid
 item, or two requests with different `parameters`, make the whole batch fail. Content types are case-sensitive, so
-"APPLICATION/JSON" counts as bytes. The real stock handler behaves in the same way in these three points. Source: DJL
-Serving 0.36.0 (huggingface handler, encode_decode), recorded (tests/data/djl_vectors).
+"APPLICATION/JSON" counts as bytes. The real stock handler, too, processes texts one by one, fails whole batches, and
+compares content types case-sensitively. Source: DJL Serving 0.36.0 (huggingface handler, encode_decode), recorded
+(tests/data/djl_vectors).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NO_CSV_HEADER = (
 
 
 def decode(request: Input) -> Any:
-    """Return the request's body as {"inputs": …, …}, or as the JSON value of another form that the caller sent.
+    """Return the request's body as {"inputs": …, …}; a JSON body of any other form is returned as it was parsed.
 
     Raises:
         ValueError: the body does not match the content type (JSON, UTF-8, CSV with a header).
@@ -59,7 +60,7 @@ _JSON = "application/json"
 
 
 def answer_format(request: Input) -> str:
-    """Return the answer's content type: the one in `Accept`; JSON if the request has no `Accept`, or "*/*" in it."""
+    """Return the answer's content type: the value of `Accept`; JSON if the request has no `Accept` or accepts "*/*"."""
     accept = request.get_property("Accept")
     if accept:
         return _JSON if "*/*" in accept else str(accept)

@@ -1,10 +1,10 @@
 """The OnnxRuntime engine for text: it answers as DJL's Java translators do, from the same files and settings.
 
 A worker calls `handle` like a Python handler. Only worker processes import the module `onnx`, which imports onnxruntime
-and tokenizers. The emulated translators are those for text classification and text embedding, with one text or a list
-per request. Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator, TextEmbeddingTranslator, Classifications,
-HuggingFaceTokenizer, Encoding, OrtModel, Predictor, which makes a TranslateException of every fault; DJL Serving 0.36.0
-answers that with 400).
+and tokenizers. The emulated translators are those for text classification and text embedding; a request has one text or
+a list of texts. Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator, TextEmbeddingTranslator, Classifications,
+HuggingFaceTokenizer, Encoding, OrtModel, Predictor, which turns every fault into a TranslateException; DJL Serving
+0.36.0 answers a TranslateException with 400).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # the packa
 
 
 def _padding(tokenizer: Any, config: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the padding token and its id: those of tokenizer.json, else of tokenizer_config.json."""
+    """Return the padding token and its id from tokenizer.json, or from tokenizer_config.json if the first has none."""
     if tokenizer.padding is not None:
         return tokenizer.padding["pad_token"], tokenizer.padding["pad_id"]
     token = config.get("pad_token", "[PAD]")

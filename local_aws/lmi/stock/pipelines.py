@@ -23,8 +23,8 @@ _STREAMING = ("true", "false", "huggingface")
 class PipelineOptions:
     """The options of a pipeline.
 
-    `model` is a folder or a Hub id. `task` None means the task of the model's architecture, `dtype` None the
-    checkpoint's own, `revision` None main. `low_cpu_mem_usage` and `streaming` make the model load as one that
+    `model` is a folder or a Hub id. If None, `task` is the task of the model's architecture, `dtype` is the
+    checkpoint's, and `revision` is "main". `low_cpu_mem_usage` and `streaming` make the model load as one that
     generates text, whatever its task.
     """
 
@@ -112,7 +112,7 @@ _GENERATING = ("CausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration")
 
 @dataclass(frozen=True)
 class Streaming:
-    """An encoder with `enable_streaming`, which answers every request with `refusal` (recorded: 22, exchange 41)."""
+    """An encoder with `enable_streaming`, which answers every request with `refusal` (recording 22, exchange 41)."""
 
     refusal: str
 

@@ -1,7 +1,8 @@
-"""The socket between the container and a worker process: its frames, and the container's end of it.
+"""The socket between the container and a worker process: its frames, and the container's end of the socket.
 
-A frame consists of two unsigned 32-bit lengths in bytes (network order), a JSON head of the first length and a body of
-the second. The body is the concatenation of the frame's contents, unencoded; the head lists their keys and sizes.
+A frame consists of two unsigned 32-bit lengths in bytes (network order), a JSON head of the first length, and a body of
+the second length. The body is the concatenation of the frame's contents, unencoded; the head lists their keys and
+sizes.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class WorkerConnection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Handle the worker's frames, the message of its start and answers (called by asyncio)."""
+        """Handle the worker's frames: the message that it has started, and its answers (called by asyncio)."""
         for frame in self._frames.feed(data):
             if "started" in frame.head:
                 self.started.set_result(True)
@@ -130,13 +131,13 @@ class WorkerConnection(asyncio.Protocol):
             self._on_lost()
 
     def send_order(self, head: dict[str, Any]) -> None:
-        """Send a frame that is not a request: the first, with the model to load, or a fault to inject."""
+        """Send a frame that is not a request: the first frame, which names the model to load, or a fault to inject."""
         self._write(Frame(head))
 
     def call(
         self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
     ) -> None:
-        """Send a request. `take` gets each frame of its answer until `take` returns True; None if the worker ends."""
+        """Send a request. `take` gets each frame of the answer until it returns True, or None if the worker ends."""
         self._next_id += 1
         self._calls[self._next_id] = take
         self._write(Frame({"id": self._next_id, "properties": properties}, contents))

@@ -1,12 +1,12 @@
-"""The start of a handler's further Python process by a fork of the zygote, which has imported torch and transformers.
+"""Start a handler's further Python process as a fork of the zygote, a process that has imported torch and transformers.
 
 A handler starts a process with `sys.executable`, which in a worker of the emulator is this program:
 
     python -IS engine_start.py PROGRAM ARGUMENT...
 
 The program `engine_start.py` asks the zygote for a fork that runs PROGRAM with the arguments, environment, and open
-files that this process was started with, waits for the fork's end, and ends in the same way. If this process is killed,
-the fork is killed, too.
+files that this process was started with, waits for the fork's end, and ends with the fork's exit code, or by SIGKILL if
+a signal ended the fork. If this process is killed, the fork is killed, too.
 """
 
 import json
@@ -22,12 +22,12 @@ _LIMIT = 1 << 20
 
 
 def program_address(zygote: int) -> str:
-    """Return the abstract name of the socket at which a zygote, a process id, takes orders to run programs."""
+    """Return the abstract name of the socket to which orders to fork are sent; `zygote` is the zygote's process id."""
     return f"cohost-lmi-zygote-{zygote}"
 
 
 def main() -> None:
-    """Have the fork made, and wait for its end."""
+    """Have the zygote fork a process for the program, and wait for its end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as zygote:
         zygote.connect("\0" + os.environ[ADDRESS])
         order = {"argv": sys.argv[1:], "environment": dict(os.environ), "folder": str(Path.cwd())}

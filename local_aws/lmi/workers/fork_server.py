@@ -61,9 +61,9 @@ class ForkedProcess:
 class ForkServer:
     """The zygote, the process that worker processes are forked from, as the container sees it.
 
-    `start` returns before the zygote's heavy imports are done, `fork` waits for them. A zygote that dies is started
-    again, unless it died within a minute and before its imports were done. `loaded` are the pids of the running workers
-    that have loaded their models.
+    `start` returns before the zygote's heavy imports are done; `fork` waits for these imports. A zygote that dies is
+    started again, unless it died within a minute and before its imports were done. `loaded` are the pids of the running
+    workers that have loaded their models.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -86,10 +86,10 @@ class ForkServer:
         return self._workers
 
     def started_by_workers(self) -> set[int]:
-        """Return the pids of the processes that workers have started, such as engine processes, also of ended workers.
+        """Return the pids of processes that workers, also ended ones, have started, such as engine processes.
 
-        A process that a worker has started inherits the variable HF_HUB_CACHE, whose value no other container's workers
-        have.
+        Such a process is found by the variable HF_HUB_CACHE, which it inherits; the variable's value is unique to this
+        container.
         """
         mine = str(self._folder / HUB_CACHE)
         own = {*self._workers} | (set() if self._process is None else {self._process.pid})
@@ -107,7 +107,7 @@ class ForkServer:
         self._watching = asyncio.create_task(self._watch(self._control))
 
     def sock_name(self) -> str:
-        """Return the next socket name in the real server's order and form; here no socket has this name."""
+        """Return the next socket name, numbered as in the real server; in the emulator no socket has this name."""
         return str(self._folder / f"djl_sock.{next(self._numbers)}")
 
     async def fork(self, model_dir: str = "") -> tuple[int, socket.socket, asyncio.Future[int]]:
@@ -146,7 +146,7 @@ class ForkServer:
         return pid, ours, exited
 
     def kill(self, pid: int) -> None:
-        """Kill a worker. The zygote, its parent, sends the signal, so no other process with a reused pid is hit."""
+        """Kill a worker. The zygote, its parent, sends the signal, so a reused pid cannot hit another process."""
         self._workers.pop(pid, None)
         self.loaded.discard(pid)
         if self._control is not None:
@@ -213,7 +213,7 @@ class ForkServer:
         return imported
 
     def _lose_process(self) -> None:
-        """Fail all waiting callers, because the zygote has ended and its workers with it."""
+        """Fail all waiting callers, because the zygote and with it all workers have ended."""
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -3,8 +3,8 @@
 The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
 "sock_name"}; the answer {"started": true} means that the handler is imported. Each later frame is a request {"id",
 "properties"} with contents, whose answer is {"id", "code", "message", "properties"} with contents; or a {"fault"} that
-makes every later forward pass of this process fail. With `option.async_mode=true` each request goes to the handler at
-once.
+makes every later forward pass of this process fail. With `option.async_mode=true` each request goes to the handler as
+soon as it arrives.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Callable[[Input], Any]:
     """Return the function of a model's handler that answers requests.
 
-    `entry_point` is a file below `model_dir`, a module name, or None for the stock handler. The stock handler also
-    answers for a file without `function`; a function of the file marked as input formatter then parses the requests.
+    `entry_point` is a file below `model_dir`, a module name, or None for the stock handler. If the file has no such
+    `function`, the stock handler answers; the file's function that is marked as input formatter, if there is one, then
+    parses the requests.
 
     Raises:
         ValueError: the file does not exist.
@@ -151,9 +152,9 @@ def run(connection: socket.socket) -> int:
 
 
 def _fork_further_processes() -> None:
-    """Let processes that the handler starts be forks of the zygote, too, unless it has imported nothing.
+    """Make processes that the handler starts be forks of the zygote, too, if the zygote has imported torch.
 
-    Such forks need sockets without a file, which only Linux has.
+    The order to fork goes through an abstract socket, one without a file, which only Linux has.
     """
     if "torch" in sys.modules and sys.platform == "linux":
         os.environ[engine_start.ADDRESS] = engine_start.program_address(os.getppid())
@@ -182,7 +183,7 @@ class _WorkerLines(logging.Formatter):
         self._start = f"W-{os.getpid()}-{model[:15]}-stdout: "
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record's text, with process and model before each line, also those of a traceback."""
+        """Return a log record's text with process and model before each line, also before a traceback's lines."""
         return "\n".join(self._start + line for line in super().format(record).splitlines())
 
 
@@ -253,7 +254,7 @@ def inject(fault: str) -> None:
 
 
 def engine_processes(worker: int, server: int, proc: Path = Path("/proc")) -> list[int]:
-    """Return the engine processes of a worker: its children, and the one that all shared models of the server have."""
+    """Return the pids of a worker's engine processes: its children, and the engine process of all shared models."""
     found = []
     for folder in proc.iterdir():
         if not folder.name.isdigit():

@@ -3,7 +3,7 @@
 The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, a heap,
 and all requests have the same priority. Taking the heap's head moves its *last* element to the front (Java SE 17 API;
 recorded: 20_queue_order). So while the worker is busy, the newest request in the queue comes next, and the oldest can
-wait as long as requests arrive. A load test shows the same order here and on the real server.
+wait as long as requests arrive. A load test shows the same order in the emulator and on the real server.
 
 Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
@@ -52,7 +52,7 @@ class Job:
     left: bool = False
 
     def leave(self) -> None:
-        """Record that the caller has closed its connection; a worker skips the job if it has not begun it."""
+        """Record that the caller has closed its connection; a worker skips the job unless work on it has begun."""
         self.left = True
         self.give_up()
 
@@ -68,7 +68,7 @@ class Job:
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
-    """Return properties and contents of a batch as one request: keys get the prefix `batch_NNN.` if it has several."""
+    """Return a batch's properties and contents as one request; if it has several jobs, keys start with `batch_NNN.`."""
     if len(jobs) == 1:
         return dict(jobs[0].properties), list(jobs[0].contents)
     properties = {"batch_size": str(len(jobs))}
@@ -120,7 +120,7 @@ class AsyncAnswer:
         return Answer(_OK, "OK", self.properties, bytes(self.body)) if done else None
 
     def broken(self) -> Answer:
-        """Return the answer to a call whose process has ended (recorded: 27); it keeps the parts that came before."""
+        """Return the answer to a call whose process has ended (recording 27); it keeps the parts that came before."""
         properties = self.properties if self.body else {}
         return Answer(_SERVER_ERROR, "OK", properties, bytes(self.body) + compact(_ENGINE_FAILURE).encode())
 
@@ -139,7 +139,7 @@ def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
 
 
 def fail(jobs: Sequence[Job], fault: Fault) -> None:
-    """Answer with a fault those of the requests that are not answered yet."""
+    """Answer every request that has no answer yet with a fault."""
     for job in jobs:
         if not job.future.done():
             job.future.set_exception(fault)
@@ -252,7 +252,7 @@ class JobQueue:
                 return
 
     def _poll(self) -> Job:
-        """Take one request like Java's heap of equal priorities: the head leaves, the last element takes its place."""
+        """Take one request as from Java's heap of equal priorities: remove the head; the last element becomes head."""
         last = self._jobs.pop()
         if not self._jobs:
             return last

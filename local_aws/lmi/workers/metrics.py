@@ -1,6 +1,6 @@
 """Counters of one model: responses, batches, and the waiting and answer times of requests.
 
-Metrics of DJL Serving have its units and bounds (DJL Serving 0.36.0: BatchAggregator, InferenceRequestHandler):
+Metrics that DJL Serving has keep its units and bounds (DJL Serving 0.36.0: BatchAggregator, InferenceRequestHandler):
 "QueueTime" and "RequestLatency" are histograms in microseconds.
 """
 
@@ -36,7 +36,7 @@ class Histogram:
         self._sum += value
 
     def samples(self) -> Iterator[tuple[str, str | None, float]]:
-        """Yield (suffix of the name, bound, value) in Prometheus's form: buckets add up, the last bound is +Inf."""
+        """Yield (suffix of the name, bound, value) in Prometheus's form: cumulative buckets, the last bound +Inf."""
         below = 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             below += count

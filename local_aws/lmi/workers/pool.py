@@ -1,8 +1,8 @@
 """The pool of one model's workers: it rejects requests if no worker runs, and starts further workers under load.
 
 Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
-tests/data/djl_lifecycle). A worker that has ended counts as a member for another minute. A replacement starts only with
-a request after this minute, and never after the model has failed.
+tests/data/djl_lifecycle). A worker that has ended counts as a member of the pool for another minute. An ended worker is
+replaced only by a request that arrives over a minute after the worker's end, and never after the model has failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerPool:
-    """The workers of a model; their number keeps to `min_workers` and `max_workers` as far as in the real server."""
+    """The workers of a model, `min_workers` to `max_workers` of them; exceptions are those of the real server."""
 
     def __init__(self, name: str, settings: ModelSettings, rules: ServerRules, starter: WorkerStarter) -> None:
         self.min_workers = settings.min_workers
@@ -64,7 +64,7 @@ class WorkerPool:
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """Return all workers of the pool, including those that have ended and still keep their place."""
+        """Return all workers of the pool, including ended workers that still count as members."""
         return self._members
 
     @property
@@ -74,7 +74,7 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Return True if the pool has a process, or can still start one; after `close`, that is a leaked process."""
+        """Return True if the pool has a process or can still start one; True after `close` means a leaked process."""
         return bool(self._starting) or any(worker.process.alive for worker in self._members)
 
     def clear_stale(self) -> None:
@@ -98,7 +98,7 @@ class WorkerPool:
         contents: Sequence[Content],
         on_queued: Callable[[Job], None] | None = None,
     ) -> Answer:
-        """Queue a request and return its answer; `on_queued` gets the request's job, to call `leave` on it.
+        """Queue a request and return its answer; `on_queued` gets the request's job, whose `leave` ends the wait.
 
         Raises:
             NotReady: the model has failed.
@@ -130,7 +130,8 @@ class WorkerPool:
     async def scale(self, min_workers: int, max_workers: int) -> None:
         """Change the pool's bounds (a negative number keeps a bound), and start or end permanent workers to fit.
 
-        Ended workers count as long as they keep their places, so scaling to zero and back starts no worker.
+        An ended worker counts as a member for a minute, so scaling to zero and back within that minute starts no
+        worker.
 
         Raises:
             Fault: a worker cannot be started.
@@ -149,8 +150,9 @@ class WorkerPool:
     async def close(self) -> None:
         """End every worker, because the model is unloaded; waiting requests are never answered.
 
-        A worker that is still starting is not in the pool yet: it starts all the same, and stays (tested on a real
-        server). The call returns once the others have ended, which is never if a failed restart has locked a worker.
+        A worker that is still starting is not in the pool yet: its start continues, and the worker keeps running
+        (tested on a real server). The call returns once the other workers have ended; if a failed restart has locked
+        one of them, it never returns.
         """
         for worker in self._members:
             await worker.shut_down()
@@ -173,7 +175,7 @@ class WorkerPool:
         return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
 
     async def _scale_up(self) -> None:
-        """Start a temporary worker if the pool has a place for it; one such start at a time."""
+        """Start a temporary worker if the pool has fewer than `max_workers` members; one such start at a time."""
         async with self._scaling:
             self.clear_stale()
             if len(self._running()) < self.max_workers and len(self._members) < self.max_workers:

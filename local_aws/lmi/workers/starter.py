@@ -45,7 +45,7 @@ class WorkerStarter:
     async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerConnection]:
         """Start a worker process and wait until it has imported its handler; return its pid and the connection to it.
 
-        `on_lost` is described at WorkerConnection.
+        WorkerConnection describes `on_lost`.
 
         Raises:
             EngineFailure: the handler cannot be imported, or not within two minutes.

@@ -1,8 +1,8 @@
 """One worker of a model, which takes requests from the queue and lets its process answer them.
 
-A worker ends by an error of its process in a synchronous call, by its idle time if it is temporary, and when the model
-is scaled down or unloaded. A process that dies between two requests does not end its worker. Source: DJL Serving 0.36.0
-(WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
+A worker ends when its process fails in a synchronous call, when the model is scaled down or unloaded, and, if the
+worker is temporary, when it has been idle too long. A process that dies between two requests does not end its worker.
+Source: DJL Serving 0.36.0 (WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PoolContext:
 
 
 class Worker:
-    """One worker of a pool; a `permanent` worker never ends by idle time; `started_at` is in seconds since 1970.
+    """One worker of a pool; a `permanent` worker does not end when idle; `started_at` is in seconds since 1970.
 
     A worker is `running` until it ends, even while its process is dead or loading; it is `busy` during a request.
     """
@@ -96,8 +96,9 @@ class Worker:
     async def shut_down(self) -> None:
         """End the worker and its process; its current requests are answered 503. A second call is allowed.
 
-        The process of a busy synchronous worker is then started again, in no list (tested on a real server). The call
-        returns once the process has ended, which is never if a failed start has locked the worker.
+        If the worker is synchronous and busy, its process is then started again, but no model lists it (tested on a
+        real server). The call returns once the process has ended; if a failed start has locked the worker, it never
+        returns.
         """
         self._stop()
         if self._interrupt():
@@ -185,7 +186,7 @@ class Worker:
                 job.future.set_result(answer)
 
     def _hand_over(self, job: Job) -> None:
-        """Pass a request to an asynchronous handler; it is given up if no part comes for `chunked_read_timeout_s`."""
+        """Pass a request to an asynchronous handler; give up if it sends nothing for `chunked_read_timeout_s`."""
         tracking = {"request_tracking_id": str(uuid.uuid4())}
         answer = AsyncAnswer(dict(tracking))
         loop = asyncio.get_running_loop()

@@ -2,12 +2,13 @@
 
 If the process of a synchronous worker dies while idle, no new one is started. The death or slowness of a synchronous
 worker's process during a request counts as a failure. For an asynchronous worker every end of its process counts as a
-failure, even if the server stopped it, and the worker restarts its process itself. If a start of an asynchronous worker
-fails after the import of the handler, the worker is blocked for ever, because two threads of the real server wait for
+failure, even if the server stopped it, and the worker restarts its process itself. If the start of an asynchronous
+worker fails after the handler's import, the worker is locked for ever, because two threads of the real server wait for
 each other.
 
-Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
-was tested on a real server: of 20 failed starts two were answered, as a synchronous worker's is.
+Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). Of 20 failing
+first starts of asynchronous workers on a real server, two were answered, as every failing start of a synchronous worker
+is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Failures:
     """The count of failures of all workers that a model has had, and its comparison with `retry_threshold`."""
 
     def __init__(self, threshold: int | None, rules: ServerRules) -> None:
-        """Start the count at 0; `threshold` is the model's, None for the container's in `rules`."""
+        """Start the count at 0; `threshold` is the model's; if None, the container's threshold in `rules` applies."""
         self.count = 0
         self._threshold = rules.retry_threshold if threshold is None else threshold
         self._rules = rules
@@ -49,7 +50,7 @@ class Failures:
 
     @property
     def final(self) -> bool:
-        """Return True if the model has failed permanently; never with SERVING_HEALTH_CHECK_OVERRIDE."""
+        """Return True if the model has failed permanently; always False with SERVING_HEALTH_CHECK_OVERRIDE."""
         return self.exceeded and not self._rules.health_check_override
 
     @property
@@ -59,14 +60,14 @@ class Failures:
 
 
 class WorkerProcess:
-    """The process of one worker and those that replace it, all with the same socket name.
+    """The process of one worker and the processes that replace it; all have the same socket name.
 
-    `ready` is True if the process runs and has loaded the model; `pid` is that of the last process. `locked` is True
+    `ready` is True if the process runs and has loaded the model; `pid` is the id of the last process. `locked` is True
     after a failed start that leaves the process neither stoppable nor startable.
     """
 
     def __init__(self, starter: WorkerStarter, failures: Failures, rules: ServerRules, *, asynchronous: bool) -> None:
-        """Prepare without a start; an asynchronous worker's process will be started again whenever it ends."""
+        """Prepare the worker; start no process yet. An asynchronous worker's process is restarted whenever it ends."""
         self.pid = 0
         self.ready = False
         self._starter = starter
@@ -114,12 +115,12 @@ class WorkerProcess:
                 raise
 
     async def stop(self) -> None:
-        """End the process; that of an asynchronous worker restarts at once, in no list, as in the real server."""
+        """End the process; an asynchronous worker's restarts at once, in no model's list, as in the real server."""
         async with self._transition:
             self._drop()
 
     async def interrupt(self) -> None:
-        """End the process during a synchronous call, which counts as a failure; a new process is started and stays."""
+        """End the process during a synchronous call, which counts as a failure; a new process starts and stays."""
         self._failures.count += 1
         await self.stop()
         self._in_background(self._start_replacement())
@@ -184,7 +185,7 @@ class WorkerProcess:
     def call(
         self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
     ) -> None:
-        """Pass a request to an asynchronous handler, after `check_ready`; `take` is that of WorkerConnection.call."""
+        """Pass a request to an asynchronous handler, after `check_ready`; WorkerConnection.call describes `take`."""
         self._connected().call(properties, contents, take)
 
     async def _launch(self) -> None:
@@ -211,7 +212,7 @@ class WorkerProcess:
             self._starter.kill(self.pid)
 
     def _lost(self) -> None:
-        """Record that the process has ended, and start it again if it is an asynchronous worker's."""
+        """Record that the process has ended; if the worker is asynchronous, start a process again."""
         self.ready = self._loss_pending = False
         logger.warning("process %d of a worker has ended", self.pid)
         if self._restarts and not self._ended:
@@ -235,7 +236,7 @@ class WorkerProcess:
                 await self._lock(connection, fault)
 
     async def _lock(self, connection: WorkerConnection, fault: Fault) -> None:
-        """Hold `_transition` for ever: in the real server stop, start and socket wait for each other in a circle."""
+        """Hold `_transition` for ever: in the real server, stop, start and socket wait in a circle for each other."""
         logger.error("an asynchronous handler failed in its first call, which locks its worker for good: %s", fault)
         self.locked = True
         if connection.connected:
@@ -246,7 +247,7 @@ class WorkerProcess:
         await asyncio.get_running_loop().create_future()
 
     async def _start_replacement(self) -> None:
-        """Start a process in place of the one whose synchronous call failed, although its worker ends anyway."""
+        """Start a process in place of the one whose synchronous call failed, although the worker itself ends."""
         try:
             await self.start()
         except Fault as fault:

@@ -5,9 +5,9 @@
     {"op": "fork"} with one file descriptor   → {"pid": N}; the child serves the descriptor as a worker
     {"op": "kill", "pid": N}                  → nothing; a child that has ended is ignored
 
-and reports {"exited": N, "code": C} for every child that ends. Over a further socket, engine_start.py orders forks that
-run other programs, which handlers start. The zygote sends {"ready": true} over the socket before it reads the first
-command.
+and reports {"exited": N, "code": C} for every child that ends. When a handler starts a Python program, engine_start.py
+orders a fork that runs the program, over a second socket. The zygote sends {"ready": true} over the socket before it
+reads the first command.
 
 Forking is safe because the zygote never has a second thread: it runs no model, and its environment keeps OpenMP and
 OpenBLAS to one thread. The zygote ends, with all workers, when the other end of its socket closes. On Linux, which has
@@ -47,7 +47,7 @@ _STANDARD = (0, 1, 2)
 
 
 def main() -> None:
-    """Import the heavy modules unless preloading is off, then fork until the socket closes."""
+    """Import the heavy modules unless preloading is off, then fork workers on command until the socket closes."""
     die_with_parent()
     # Ctrl-C reaches all processes of the terminal's group; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -206,13 +206,13 @@ class _Zygote:
             os._exit(code)
 
     def _leave_to_parent(self) -> None:
-        """Close the zygote's own files in a fork."""
+        """In a fork, close the files and sockets that only the zygote uses."""
         self._selector.close()
         for end in (self._control, self._wakeup, self._wakeup_end, self._listening, *self._programs.values()):
             end.close()
 
     def _leave(self, pid: int) -> None:
-        """Kill the fork of a program whose starter has ended."""
+        """Kill the fork that runs a program, because the process that ordered it has ended."""
         self._close(self._programs.pop(pid))
         self._children.add(pid)
         os.kill(pid, signal.SIGKILL)

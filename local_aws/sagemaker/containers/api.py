@@ -45,7 +45,7 @@ class ContainerProcess(Protocol):
 
 
 class StartContainer(Protocol):
-    """A function that starts a container and returns when it answers pings; the implementation is in local_aws.lmi."""
+    """A function that starts a container and returns once the container answers pings; local_aws.lmi implements it."""
 
     async def __call__(
         self,
@@ -58,12 +58,12 @@ class StartContainer(Protocol):
         memory_mb: int | None,
         start_timeout_s: float,
     ) -> ContainerProcess:
-        """Start a container; any exception means that it did not come to answer pings."""
+        """Start a container; any exception means that the container never answered a ping."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A container's answer to a ping; `healthy` means status 200, `said` is status and body or the connection error."""
+    """A container's answer to a ping; `healthy` means status 200; `said` is status and body or a connection error."""
 
     healthy: bool
     said: str
@@ -108,7 +108,7 @@ class ContainerApi:
             query["next_page_token"] = token
 
     async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
-        """Ask for a fault in the worker process of a model; SageMaker's interface to containers has no such request."""
+        """Ask the container to inject a fault into a model's worker process; SageMaker does not have this request."""
         return await self._client.put(
             f"{self._url}/_cohost/worker-faults",
             json={"model": model_id, "fault": fault},
@@ -132,7 +132,7 @@ class ContainerApi:
         )
 
     async def invoke(self, model_id: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Pass a call on to the loaded model `model_id`, or (None) to the one model of a single-model container."""
+        """Pass a call on to the loaded model `model_id`; None means the one model of a single-model container."""
         path = "/invocations" if model_id is None else f"/models/{model_id}/invoke"
         return await self._client.post(
             f"{self._url}{path}", content=body, headers={**headers, **self._headers}, timeout=self._invocation_timeout

@@ -1,10 +1,10 @@
 """The httpx transport for requests to containers: HTTP/1.1 on keep-alive connections, one write per request.
 
-The transport replaces the default transport of httpx. Measured with httpx 0.28.1 and httpcore 1.0.9, both transports in
-turn (benchmarks/local_call.py, 32 callers): a call takes 0.84 ms of the front door's CPU time with this transport and
-2.96 ms with the default one, which limits the front door's one thread to 340 calls per second; the goal is 600.
-The front door passed on 651 calls per second with this transport and 230 with the default one.
-docs/decisions/0010-http-to-containers.md has the numbers and causes.
+The transport replaces the default transport of httpx. Measured with httpx 0.28.1 and httpcore 1.0.9, both transports
+called alternately (benchmarks/local_call.py, 32 callers): a call takes 0.84 ms of CPU time of the front door
+(local_aws/gateway.py, which accepts all requests) with this transport and 2.96 ms with the default one. At 2.96 ms the
+front door's one thread can pass on 340 calls per second; the goal is 600. The front door passed on 651 calls per second
+with this transport and 230 with the default one. docs/decisions/0010-http-to-containers.md has the numbers and causes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """True if the connection is open and was idle for less than 30 s, so that the container does not close it."""
+        """True if the connection is open and was idle for under 30 s, too short for the container to close it."""
         return (
             self._transport is not None
             and not self._transport.is_closing()
@@ -95,7 +95,7 @@ class _Connection(asyncio.Protocol):
         self._take(lambda: self._http.receive_data(data))
 
     def eof_received(self) -> None:
-        """Treat the container's end of file as the end of an answer without a length; asyncio closes the connection."""
+        """Take the container's end of file as the end of an answer without a length; asyncio closes the connection."""
         self._take(lambda: self._http.receive_data(b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -171,7 +171,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _usable(idle: list[_Connection]) -> _Connection | None:
-    """Return the usable connection that was used last, None without one; close the unusable ones found before it."""
+    """Return the most recently used connection that is usable, or None; close unusable ones that were used later."""
     while idle:
         if (connection := idle.pop()).usable:
             return connection

@@ -2,7 +2,7 @@
 
 Sources of the errors' texts: "Inference Components are not supported in this Endpoint …" is quoted in
 hashicorp/terraform-provider-aws#40644, "Inference components copy count an integer larger than 0" in
-stdapi-ai/stdapi.ai#43; the text for a batch size outside its range is the emulation's. The rule that an update must
+stdapi-ai/stdapi.ai#43; the text for a batch size outside its range is the emulator's own. The rule that an update must
 have a specification or a copy count is from hashicorp/terraform-provider-aws.
 """
 
@@ -38,7 +38,7 @@ _UNSUPPORTED = ("BaseInferenceComponentName", "DataCacheConfig", "InstanceType",
 
 
 def check_endpoint(endpoint: Endpoint, wish: str) -> None:
-    """Check that components of an endpoint can be changed; `wish` is the verb for the error, such as "create".
+    """Check that components of an endpoint can be changed; `wish` is the verb in the error's text, such as "create".
 
     Raises:
         ValidationException: the endpoint is not one for inference components, or is not in service.
@@ -70,7 +70,7 @@ def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
 
 
 def check_specification(specification: Mapping[str, Any], variant: VariantPlan) -> None:
-    """Check the rules for a component's Specification on a variant that botocore's model of the request does not have.
+    """Check a component's Specification on a variant against the rules that botocore's model of the request lacks.
 
     Raises:
         ValidationException: a rule is broken, a requested feature is not emulated, or a copy of the component does
@@ -116,7 +116,7 @@ def check_copies_at_creation(count: int) -> None:
 
 
 def check_update(request: Mapping[str, Any], copies: int) -> None:
-    """Check a request of UpdateInferenceComponent for a component with `copies` copies.
+    """Check a request of UpdateInferenceComponent; the component has `copies` copies now.
 
     Raises:
         ValidationException: there is nothing to update, the batch size is too large or too small, or a requested
@@ -244,8 +244,8 @@ class InferenceComponents:
     def _check_alone(self, endpoint: Endpoint) -> None:
         """Raise ValidationException while another component of the endpoint is being created.
 
-        The rule of one creation at a time is inferred: AWS's samples show the endpoint as Updating during the creation,
-        which may start instances.
+        The rule that only one component is created at a time is inferred: AWS's samples show the endpoint as Updating
+        during a creation, which may start instances.
         """
         if any(one.endpoint is endpoint and one.under_way == "CREATE_IN_PROGRESS" for one in self._components):
             raise ValidationException(
@@ -296,7 +296,7 @@ def _specification(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged(former: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Add the members that an update leaves out from the former Specification; of ModelName and Container only one."""
+    """Complete an update from the former Specification; keep its ModelName or Container if the update has neither."""
     runs = {"ModelName", "Container"}
     kept = {key: value for key, value in former.items() if key not in runs or not runs & wanted.keys()}
     return {**kept, **wanted}

@@ -1,7 +1,7 @@
-"""The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and its like).
+"""The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and similar ones).
 
-Deleting a configuration in use is allowed, as on SageMaker, which then rejects the next UpdateEndpoint of the endpoint,
-because the old configuration cannot be found (hashicorp/terraform-provider-aws#40048).
+As on SageMaker, a configuration in use can be deleted. The next UpdateEndpoint of an endpoint whose configuration was
+deleted is rejected, because the old configuration cannot be found (hashicorp/terraform-provider-aws#40048).
 """
 
 from __future__ import annotations

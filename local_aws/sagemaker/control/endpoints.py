@@ -1,8 +1,9 @@
-"""The Endpoint operations of the control plane (AWS API reference: CreateEndpoint and its like).
+"""The Endpoint operations of the control plane (AWS API reference: CreateEndpoint and similar ones).
 
-For variants that Application Auto Scaling scales see the AWS developer guide: "Update endpoints that use auto scaling"
-(an update that changes the instance type of such a variant fails; the text of the error is the emulation's) and "Delete
-endpoints configured for auto scaling" (deleting an endpoint deregisters its variants as scalable targets).
+Two sections of the AWS developer guide give the rules for variants that Application Auto Scaling scales: "Update
+endpoints that use auto scaling" (an update that changes the instance type of a scaled variant fails; the text of the
+error is the emulator's own) and "Delete endpoints configured for auto scaling" (deleting an endpoint deregisters its
+variants as scalable targets).
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class Endpoints:
         self._deployments.delete(endpoint)
 
     def _check_components(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
-        """Check that an update keeps the endpoint's kind (models or components) and the variants with components."""
+        """Check that an update keeps the endpoint's kind (models or components) and every variant with components."""
         if endpoint.fleet is not None and endpoint.fleet.of_components != (plans[0].container is None):
             raise ValidationException(
                 f'Cannot update endpoint "{endpoint.arn}" from a configuration with models to one for inference '
@@ -171,7 +172,7 @@ class Endpoints:
 
 
 def _retaining(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
-    """Return the plans with the variants' current counts and weights (UpdateEndpoint, RetainAllVariantProperties)."""
+    """Return the plans with the running variants' instance counts and weights (RetainAllVariantProperties)."""
     variants = {} if endpoint.fleet is None else endpoint.fleet.variants
     return tuple(
         replace(plan, instance_count=former.instance_count, weight=former.weight)
@@ -225,7 +226,7 @@ _DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 
 
 class ScaledVariants:
-    """Find and deregister an endpoint's variants in Application Auto Scaling, through the public API."""
+    """Find and deregister an endpoint's variants in Application Auto Scaling, through its public API."""
 
     def __init__(self, clients: ServiceClients) -> None:
         self._clients = clients

@@ -67,7 +67,7 @@ _FORBIDDEN = 403
 
 
 async def check_model_data(container: dict[str, Any], role: str | None, clients: ServiceClients) -> None:
-    """Check that the role can read the model data: the bucket of a multi-model container, else the archive.
+    """Check that the role can read the model data: a multi-model container's bucket, any other container's archive.
 
     Raises:
         ValidationException: the model data does not exist, or the role may not read it (text:
@@ -126,7 +126,7 @@ def _trusts_sagemaker(arn: str, policy: Any) -> bool:  # boto3 has parsed the do
 
 
 def _image(uri: str, account_id: str, region: str) -> Image:
-    """Parse the URI of an image in a registry of the region, AWS's or the account's own."""
+    """Parse the URI of an image in one of the region's registries: AWS's, or the account's own."""
     match = _ECR.fullmatch(uri)
     if match is None or match["region"] != region or match["account"] not in _registries(account_id, region):
         raise _not_found(uri)
@@ -209,5 +209,5 @@ class Models:
         return {"Models": [model.summary("Model") for model in models], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """Answer DeleteModel. Endpoints that run the model keep running it, as on SageMaker."""
+        """Answer DeleteModel. As on SageMaker, endpoints that run the model keep running it."""
         self._models.remove(request["ModelName"])

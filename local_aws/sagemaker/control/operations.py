@@ -1,4 +1,4 @@
-"""The operations of SageMaker's control plane that are emulated, by name."""
+"""The emulated operations of SageMaker's control plane, by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def operations(
     endpoints: EndpointDeployments,
     components: ComponentDeployments,
 ) -> Operations:
-    """Return the operations by name; `endpoints` and `components` carry out the changes of the operations."""
+    """Return the operations by name; `endpoints` and `components` carry out the changes that the operations request."""
     return {
         **_of_models(Models(account, state.models, clients)),
         **_of_configs(EndpointConfigs(state.configs, state.models, clients, settings)),

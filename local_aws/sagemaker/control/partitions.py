@@ -2,8 +2,8 @@
 
 Source: SageMaker developer guide, "Create an endpoint with GPU partitions", "Deploy models to GPU partitions with
 inference components" and "Manage GPU partitioned endpoints", and the API reference of AcceleratorPartitionLayout, read
-2026-12-01. The sources state which requests SageMaker refuses and which content its errors have; nobody has quoted the
-errors' texts, so the texts are the emulation's.
+2026-12-01. The sources state which requests SageMaker refuses, and the content of its errors. No source quotes the
+errors' texts, so the texts are the emulator's own.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def check_same_partition(former: Mapping[str, Any], wanted: Mapping[str, Any]) -
 
 
 def check_same_layouts(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
-    """Raise ValidationException if an update of an endpoint changes a variant's layout, or only its order."""
+    """Raise ValidationException if an update of an endpoint changes a variant's layout, even only its order."""
     former = {} if endpoint.fleet is None else endpoint.fleet.variants
     for plan in plans:
         if plan.name in former and former[plan.name].plan.partitions != plan.partitions:

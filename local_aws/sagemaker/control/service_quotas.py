@@ -1,7 +1,7 @@
 """Service Quotas for SageMaker: the number of instances of each type that all endpoints may have.
 
-Service Quotas of other services, and SageMaker's other quotas, are not emulated. Source of the names: `<type> for
-endpoint usage`, as SageMaker's own error names a quota.
+Service Quotas of other services, and SageMaker's other quotas, are not emulated. A quota's name, `<type> for endpoint
+usage`, is the one in the text of SageMaker's own error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NoSuchResourceException(ServiceFault):
 
 
 class InvalidPaginationTokenException(ServiceFault):
-    """The NextToken is not one of an earlier answer."""
+    """The NextToken does not come from an earlier answer."""
 
     code = "InvalidPaginationTokenException"
     status = 400
@@ -48,7 +48,7 @@ class ServiceQuotas:
         self._settings = settings
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """List the quotas, by the applied values or by the defaults, which are the same here.
+        """List the quotas, with their applied or their default values; in the emulator both values are the same.
 
         Raises:
             NoSuchResourceException: the quotas of another service are asked for.

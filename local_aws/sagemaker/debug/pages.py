@@ -2,15 +2,15 @@
 
 `GET /_cohost/endpoints` answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type",
 "weight", "instances": […]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight",
-"restarts", "log_file", "evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, models with the least
-recently used first. An instance of a variant made of inference components is `{"id", "copies": [{"component", "id",
-"pid", "ready", "in_flight", "restarts", "log_file"}]}`.
+"restarts", "log_file", "evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, `models` with the least
+recently used model first. An instance of a variant made of inference components is `{"id", "copies": [{"component",
+"id", "pid", "ready", "in_flight", "restarts", "log_file"}]}`.
 
 `PUT /_cohost/faults` with `{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" |
-"lose_device"}}` injects the fault at once, into one container that has the model loaded; `worker_fault` of the answer
+"lose_device"}}` injects the fault at once into one container that has the model loaded. The answer's `worker_fault`
 names the container. `model` is the model's name in the catalog, or its name in calls (TargetModel, `model_name`). `die`
-kills the worker process. After `hang` each forward pass in the worker process blocks for ever, after `lose_device` each
-raises the error of a lost device.
+kills the worker process. After `hang`, each forward pass in the worker process blocks for ever; after `lose_device`,
+each forward pass raises the error of a lost device.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ _MEMBERS: Final = ("endpoint", "model", "fault")
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFault:
-    """A request to cause `fault` in a worker process of `model`, in a container of `endpoint`."""
+    """A request to inject `fault` into a worker process of `model` in one container of `endpoint`."""
 
     endpoint: str
     model: str
@@ -125,7 +125,7 @@ class WorkerFault:
 
 
 class FaultPage:
-    """Answer the page `/_cohost/faults`; worker faults can be caused on `endpoints`."""
+    """Answer the page `/_cohost/faults`; worker faults go to containers of `endpoints`."""
 
     def __init__(self, switches: FaultSwitches, endpoints: Collection[Endpoint]) -> None:
         self._switches = switches
@@ -144,7 +144,7 @@ class FaultPage:
         return JSONResponse({**self._switches.state(), **struck})
 
     async def _put(self, body: object) -> dict[str, Any]:
-        """Set the switches that a body names, cause its worker fault, and return the container that got the fault."""
+        """Set the fault switches and inject the worker fault of a body; return the container that got the fault."""
         rest, wanted = _apart(body)
         checked = self._switches.check(rest)
         struck = {} if wanted is None else {_WORKER_FAULT: await self._strike(_read(wanted))}
@@ -185,7 +185,7 @@ async def _body(request: Request) -> object:
 
 
 def _apart(body: object) -> tuple[object, object | None]:
-    """Split the body of a PUT into the switches and the worker fault, None if the body has none."""
+    """Split the body of a PUT into the fault switches and the worker fault; the latter is None if the body has none."""
     if not isinstance(body, dict):
         return body, None
     return {name: value for name, value in body.items() if name != _WORKER_FAULT}, body.get(_WORKER_FAULT)

@@ -1,8 +1,8 @@
-"""A production variant made of inference components: instances that scale, and the copies placed on them.
+"""A production variant made of inference components: instances that scale, and component copies placed on them.
 
-With ManagedInstanceScaling the number of instances follows the copies, from MinInstanceCount to MaxInstanceCount, and
-an instance without copies ends after some time. Without ManagedInstanceScaling the number is fixed. An instance is only
-a name here; each copy is a process.
+With ManagedInstanceScaling the number of instances follows the number of copies, from MinInstanceCount to
+MaxInstanceCount, and an instance without copies ends after some time. Without ManagedInstanceScaling the number of
+instances is fixed. In the emulator an instance is only a record; each copy is a process.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ComponentCopies:
         self._called = 0.0
 
     def check_capacity(self) -> None:
-        """Check that a copy is in service; if none is, record the metric that scaling from zero acts on.
+        """Check that a copy is in service; if none is, record the metric that triggers scaling up from zero.
 
         Raises:
             ValidationError: no copy is in service.
@@ -82,10 +82,10 @@ class ComponentCopies:
             return await invoke_one(replicas, owner, target=target, body=body, headers=headers)
 
     def report(self) -> None:
-        """Record the metrics that are due by time, not by a call.
+        """Record the metrics that are due at intervals, without a call.
 
-        An idle minute counts as zero InvocationsPerCopy. SageMaker counts an idle minute as zero too (inferred): AWS's
-        own recipe scales to zero by InvocationsPerCopy, which needs a value in idle minutes for that.
+        An idle minute is recorded as zero InvocationsPerCopy. SageMaker does the same (inferred): AWS's own recipe
+        scales to zero by InvocationsPerCopy, and so needs a value in idle minutes.
         """
         now = self._clock.now()
         if self.in_service and now >= self._called + _MINUTE_S:
@@ -116,7 +116,7 @@ class ComponentVariant:
         return [copy for copies in self._copies.values() for copy in copies.in_service]
 
     def copies(self, component_name: str) -> ComponentCopies:
-        """Return the copies of a component; before the component's first `scale` none are in service."""
+        """Return the copies of a component; none of them is in service before the component's first `scale`."""
         if component_name not in self._copies:
             self._copies[component_name] = ComponentCopies(component_name, self._context)
         return self._copies[component_name]
@@ -133,13 +133,13 @@ class ComponentVariant:
         await drain_and_stop([copy.replica for copy in self.placed], self._context.settings.drain_limit_s)
 
     async def adopt(self, other: ComponentVariant) -> None:
-        """Start the same copies as another variant has; raises DeploymentError if one does not start."""
+        """Start the same copies as the other variant has; raises DeploymentError if a copy does not start."""
         for copies in other._copies.values():
             for copy in copies.in_service:
                 await self._add(copy.plan, 1)
 
     async def scale(self, plan: ComponentPlan, count: int) -> None:
-        """Start or stop copies until a component has `count`. On DeploymentError the copies stay as they were."""
+        """Start or stop copies until a component has `count`. On DeploymentError no copy is added or removed."""
         serving = self.copies(plan.name).in_service
         if count > len(serving):
             await self._add(plan, count - len(serving))
@@ -165,7 +165,7 @@ class ComponentVariant:
         self._copies.pop(component_name, None)
 
     def report(self) -> None:
-        """Record the metrics that are due by time, and remove instances that were idle for `instance_idle_s`."""
+        """Record the metrics that are due at intervals; remove instances that were idle for `instance_idle_s`."""
         for copies in self._copies.values():
             copies.report()
         self._give_up_idle()
@@ -202,7 +202,7 @@ class ComponentVariant:
         return placed
 
     def _instance_for(self, wanted: Resources) -> Instance:
-        """Return the instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), or a new instance."""
+        """Return the instance with fewest copies where `wanted` fits (AWS: PlacementStrategy SPREAD), or a new one."""
         roomy = [instance for instance in self.instances if instance.free.holds(wanted)]
         if roomy:
             return min(roomy, key=lambda instance: instance.copies)

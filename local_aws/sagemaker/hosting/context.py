@@ -1,4 +1,4 @@
-"""The dependencies of hosting: the parts that containers need, and the parts that endpoints need."""
+"""The dependencies of hosting: the shared objects that containers need, and those that endpoints need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerContext:
-    """The parts that a container needs to start, to be supervised and to report metrics and logs.
+    """The shared objects by which a container is started and supervised, and reports metrics and logs.
 
     Args:
         start_container: starts a server container.
@@ -49,7 +49,7 @@ class ContainerContext:
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointContext:
-    """The parts that the production variants of an endpoint need.
+    """The shared objects that the production variants of an endpoint need.
 
     Args:
         containers: the parts that the variants' containers need.

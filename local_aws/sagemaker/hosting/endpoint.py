@@ -1,8 +1,7 @@
 """The lifecycle of an endpoint: Creating, InService, Updating, RollingBack, Failed, Deleting.
 
-The statuses are those of DescribeEndpoint in the AWS API reference.
-Every update is blue/green: the old instances get calls until the new ones are up, and end only after their running
-calls have ended.
+The statuses are those of DescribeEndpoint in the AWS API reference. Every update is blue/green: the old instances get
+calls until the new instances are up, and end only after their running calls have ended.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Endpoint(Resource):
-    """An endpoint. `fleet`, all variants with their instances, takes the calls; None while no fleet has come up.
+    """An endpoint. `fleet` is all variants with their instances, which take the calls; None until the first fleet runs.
 
-    `starting` is the fleet that a change is starting. `deployment` is the DeploymentConfig of the last update, or of
-    the creation. While an update moves calls in steps, `shift` selects one of two fleets for each call.
+    `starting` is the fleet that a change in progress is starting. `deployment` is the DeploymentConfig of the last
+    update, or of the creation if there was no update. While an update moves calls in steps, `shift` selects one of two
+    fleets for each call.
     """
 
     config_name: str
@@ -66,7 +66,7 @@ class Endpoint(Resource):
         self.last_modified = datetime.now(UTC)
 
     def check_steady(self) -> None:
-        """Raise ValidationException while the endpoint is changed, as SageMaker does for updates and deletions."""
+        """Raise ValidationException while a change is in progress, as SageMaker does for updates and deletions."""
         if self.status not in {"InService", "Failed"}:
             raise ValidationException(f'Cannot update in-progress endpoint "{self.arn}".')
 
@@ -118,7 +118,7 @@ class EndpointDeployments:
         self._tasks.begin(self._rescale(endpoint, counts, weights))
 
     def delete(self, endpoint: Endpoint) -> None:
-        """Stop all containers of an endpoint after their running calls, and remove the endpoint."""
+        """Stop all containers of an endpoint once their running calls have ended, and remove the endpoint."""
         endpoint.enter("Deleting")
         self._tasks.begin(self._delete(endpoint))
 

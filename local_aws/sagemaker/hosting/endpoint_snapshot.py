@@ -1,7 +1,7 @@
 """The snapshot of an endpoint's configuration, and of the models that the configuration names.
 
-Endpoints run from a snapshot, because deleting the model or the configuration later does not change running instances,
-and because an instance that is replaced must come back as it was.
+Endpoints run from a snapshot for two reasons: deleting the model or the configuration later must not change running
+instances, and the replacement of an instance must equal the instance.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _DEFAULT_STARTUP_TIMEOUT_S = 600
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerPlan:
-    """The plan of a container: everything that does not depend on the instance it runs on.
+    """The plan of a container: every setting that does not depend on the container's instance.
 
-    `model_data` is the prefix of a multi-model container or the archive of another one; None without a ModelDataUrl.
-    `cache_models` is False if the model's MultiModelConfig turns caching off. `memory_mb` is the memory that the
-    container's models may take, in MiB; None if the instance type is not known. `role` is the ARN of the execution
-    role, None without one.
+    `model_data` is the S3 prefix of a multi-model container, or the archive of any other container; None without a
+    ModelDataUrl. `cache_models` is False if the model's MultiModelConfig turns caching off. `memory_mb` is the memory
+    that the container's models may take, in MiB; None if the instance type is not known. `role` is the ARN of the
+    execution role, or None.
     """
 
     image: str
@@ -57,10 +57,10 @@ class ManagedScaling:
 class VariantPlan:
     """The plan of a production variant.
 
-    `container` runs on each of the variant's instances; None for a variant made of inference components. `scaling` is
-    None if the number of instances is fixed. `role` is the ARN of the endpoint configuration's execution role, which
-    variants made of inference components need. `partitions` is the layout of each GPU; empty if GPUs are whole.
-    `capture` says how the variant's calls are captured.
+    `container` runs on each of the variant's instances; None for a variant made of inference components. `scaling`
+    bounds the number of instances; None if this number is fixed. `role` is the ARN of the endpoint configuration's
+    execution role, which variants made of inference components need. `partitions` is the layout of each GPU; empty if
+    GPUs are whole. `capture` is the configuration of data capture for the variant's calls.
     """
 
     name: str
@@ -107,10 +107,10 @@ def container_plan(
 
 
 def model_memory_mb(instance_type: str, gpus: int | None = None, partition: str | None = None) -> int | None:
-    """Return the memory that models may take, in MiB: the less of host and GPU memory, since DJL checks both.
+    """Return the memory, in MiB, that models may take: the smaller of host and GPU memory, since DJL checks both.
 
-    `gpus` is the number of GPUs that the container gets, None for all of the instance; `partition` is the GPU partition
-    that it gets instead. The memory of an unknown instance type is None.
+    `gpus` is the number of GPUs that the container gets, or None for all GPUs of the instance; `partition` is the GPU
+    partition that the container gets instead of whole GPUs. The memory of an unknown instance type is None.
     """
     if (instance := INSTANCES.get(instance_type)) is None:
         return None

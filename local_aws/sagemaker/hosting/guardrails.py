@@ -36,7 +36,7 @@ _WHOLE: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Guardrails:
-    """The steps of an update: the new fleet's shares of the calls (0 to 1) in turn, pauses in seconds, and alarms."""
+    """The steps of an update: the new fleet's share of the calls (0 to 1) in each, pauses in seconds, and alarms."""
 
     shares: Sequence[float]
     wait_s: float
@@ -45,7 +45,7 @@ class Guardrails:
 
 
 class Shift:
-    """The split of calls between two fleets: `share` of them go to the new one, exactly even over few calls."""
+    """The split of calls between two fleets: the new one gets the fraction `share`, evenly spaced among all calls."""
 
     def __init__(self, old: Fleet, new: Fleet) -> None:
         self._old = old
@@ -93,7 +93,8 @@ async def shift_calls(
     """Move calls to the new fleet step by step, and watch the alarms until the old fleet may end.
 
     `role` is the execution role, with whose rights the alarms are read (SageMaker developer guide, "Auto-Rollback
-    Configuration and Monitoring"). What AWS does if the role may not read them is not known; here the deployment fails.
+    Configuration and Monitoring"). What AWS does if the role may not read the alarms is not known; in the emulator the
+    deployment fails.
 
     Raises:
         DeploymentError: an alarm went off, or cannot be read; the caller must move all calls back to the old fleet.

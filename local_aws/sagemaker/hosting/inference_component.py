@@ -2,8 +2,8 @@
 
 The statuses are those of DescribeInferenceComponent in the AWS API reference; the states in the texts of errors are
 quoted in hashicorp/terraform-provider-aws (DELETE_IN_PROGRESS) and Hugging Face's SageMaker skills (the others). An
-update starts new copies beside the old ones, so both need room (AWS: blog post on rolling updates of inference
-components).
+update starts new copies beside the old ones, so the instances need free resources for the new copies (AWS: blog post on
+rolling updates of inference components).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class InferenceComponent(Resource):
-    """An inference component: `definition` is its Specification, `plan` the container and resources made from that.
+    """An inference component: `definition` is its Specification; `plan`, made from it, has container and resources.
 
-    `under_way` is SageMaker's name of the change in progress, None without one. `deployment` is the DeploymentConfig of
-    the last update.
+    `under_way` is SageMaker's name of the change in progress; None if there is no change. `deployment` is the
+    DeploymentConfig of the last update.
     """
 
     endpoint: Endpoint
@@ -58,7 +58,7 @@ class InferenceComponent(Resource):
 
     @property
     def variant(self) -> ComponentVariant:
-        """The component's variant in the fleet that serves now."""
+        """The component's variant in the endpoint's current fleet."""
         variant = None if self.endpoint.fleet is None else self.endpoint.fleet.variants.get(self.variant_name)
         if not isinstance(variant, ComponentVariant):
             raise ValidationException(f'Variant {self.variant_name} not found for endpoint "{self.endpoint.arn}".')
@@ -70,13 +70,13 @@ class InferenceComponent(Resource):
         return len(self.variant.copies(self.name).in_service)
 
     def enter(self, status: str, *, under_way: str | None = None) -> None:
-        """Set the component's status and SageMaker's name of the change in progress, None without a change."""
+        """Set the component's status, and SageMaker's name of the change in progress or None."""
         self.status = status
         self.under_way = under_way
         self.last_modified = datetime.now(UTC)
 
     def check_steady(self, wish: str) -> None:
-        """Raise ValidationException while the component is changed; `wish` is the verb of the refused operation."""
+        """Raise ValidationException while a change is in progress; `wish` is the verb of the refused operation."""
         if self.under_way is not None:
             raise ValidationException(
                 f'Cannot {wish} inference component "{self.arn}" while it is in state {self.under_way}.'
@@ -167,7 +167,7 @@ class ComponentDeployments:
 
     @staticmethod
     async def _roll_back(component: InferenceComponent, reason: str) -> None:
-        """Replace the copies of the failed update by copies of the former plan; usually none was replaced yet."""
+        """Replace the failed update's copies by copies of the former plan; usually the update had replaced no copy."""
         try:
             await component.variant.roll(component.plan, batch=1, pause_s=0)
         except DeploymentError as failure:
@@ -186,7 +186,7 @@ class ComponentDeployments:
 
 
 def _rollout(deployment: dict[str, Any] | None, copies: int) -> tuple[int, float]:
-    """Return the copies per batch and the seconds between batches; without a RollingUpdatePolicy one batch."""
+    """Return the copies per batch and the seconds between batches; without a RollingUpdatePolicy there is one batch."""
     policy = (deployment or {}).get("RollingUpdatePolicy")
     if policy is None:
         return max(copies, 1), 0

@@ -35,8 +35,8 @@ NO_ROOM = (
 class Resources:
     """An amount of accelerators (GPUs), CPU cores and memory in MiB, free or reserved on an instance.
 
-    `partitions` are the GPU partitions by type. An instance whose GPUs are partitioned has no accelerators, and a copy
-    that takes a partition takes no accelerator.
+    `partitions` are the numbers of GPU partitions by partition type. An instance whose GPUs are partitioned has no
+    accelerators, and a copy that takes a partition takes no accelerator.
     """
 
     accelerators: int
@@ -46,7 +46,7 @@ class Resources:
 
     @classmethod
     def required(cls, requirements: Mapping[str, Any]) -> Resources:
-        """Read the needs of one copy (AWS API reference: InferenceComponentComputeResourceRequirements)."""
+        """Read the resources that one copy needs (AWS API reference: InferenceComponentComputeResourceRequirements)."""
         accelerators = int(requirements.get("NumberOfAcceleratorDevicesRequired", 0))
         partition = requirements.get("AcceleratorPartitionType")
         return cls(
@@ -70,7 +70,7 @@ class Resources:
         return self._changed(freed, 1)
 
     def holds(self, wanted: Resources) -> bool:
-        """Return True if the wanted resources fit into these."""
+        """Return True if the resources `wanted` fit into this amount."""
         left = self - wanted
         return min(left.accelerators, left.cpu_cores, left.memory_mib, *left.partitions.values()) >= 0
 
@@ -110,7 +110,8 @@ class Instance:
     """An instance of a variant that is made of components.
 
     `free` are the resources that no copy has reserved, `copies` the number of copies on the instance. `idle_since` is
-    the time when the last copy left, in seconds of the emulation's clock; it counts only while there is no copy.
+    the time when the last copy left, in seconds of the emulator's clock (local_aws/kit/clock.py); this time is used
+    only while there is no copy.
     """
 
     free: Resources
@@ -124,7 +125,7 @@ class Instance:
         self.copies += 1
 
     def give_back(self, taken: Resources, now: float) -> None:
-        """End the reservation of a copy; `now` is the time of the emulation's clock in seconds."""
+        """End the reservation of a copy; `now` is in seconds of the emulator's clock (local_aws/kit/clock.py)."""
         self.free += taken
         self.copies -= 1
         self.idle_since = now
@@ -132,7 +133,7 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The location of a container; `replica_id` is the id of its instance, for a component's copy with a suffix."""
+    """The location of a container; `replica_id` is its instance's id, plus a suffix for a component's copy."""
 
     endpoint_name: str
     variant_name: str
@@ -148,7 +149,7 @@ class Placement:
 
     @property
     def start_failure(self) -> str:
-        """SageMaker's text for a container of this variant or component that does not start."""
+        """SageMaker's error text for the case that a container of this variant or component does not start."""
         if self.component_name is None:
             container, owner = f"primary container for production variant {self.variant_name}", "endpoint"
         else:

@@ -1,4 +1,4 @@
-"""Production variants that name a model (equal instances with a container each), and the fleet: all variants."""
+"""Production variants that name a model (equal instances with one container each), and the fleet of all variants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ModelVariant:
-    """One production variant that names a model, and its instances, each of which runs a container by `container`."""
+    """One production variant that names a model, and its instances; each runs one container of the plan `container`."""
 
     def __init__(
         self, endpoint_name: str, plan: VariantPlan, container: ContainerPlan, context: EndpointContext
@@ -56,7 +56,7 @@ class ModelVariant:
         await drain_and_stop(self.replicas, self._context.settings.drain_limit_s)
 
     async def resize(self, count: int) -> None:
-        """Start or stop instances until the variant has `count`; on DeploymentError it keeps those that it had."""
+        """Start or stop instances until the variant has `count`; on DeploymentError it keeps its former ones."""
         added = [self._new_replica() for _ in range(count - len(self.replicas))]
         try:
             await all_of([replica.start() for replica in added])
@@ -75,7 +75,7 @@ class ModelVariant:
             return await invoke_one(self.replicas, owner, target=target, body=body, headers=headers)
 
     def report(self) -> None:
-        """Record the metrics that are due by time, not by a call."""
+        """Record the metrics that are due at intervals, without a call."""
         # AWS documents ConcurrentRequestsPerModel for endpoints of one model, so a multi-model one does not send it.
         if not self.container.multi_model:
             self._gauge.report(self.instance_count)
@@ -90,7 +90,7 @@ class ModelVariant:
 
 
 class Fleet:
-    """All production variants of an endpoint in one configuration, the one named `config_name`."""
+    """All production variants of an endpoint, as the endpoint configuration `config_name` defines them."""
 
     def __init__(
         self, endpoint_name: str, config_name: str, plans: Sequence[VariantPlan], context: EndpointContext
@@ -127,13 +127,13 @@ class Fleet:
         await asyncio.gather(*(variant.drain_and_stop() for variant in self.variants.values()))
 
     def report(self) -> None:
-        """Record the metrics of all variants that are due by time, not by a call."""
+        """Record all variants' metrics that are due at intervals, without a call."""
         for name, variant in self.variants.items():
             variant.report()
             self._utilization[name].report(variant.instance_count)
 
     def choose(self, variant_name: str | None) -> Variant:
-        """Choose the variant for a call: the one named `variant_name`, or by weight if that is None.
+        """Choose the variant for a call: the one named `variant_name`; if the name is None, choose by weight.
 
         The choice by weight is smooth weighted round robin, so that each variant's share is exact even over few calls.
 

@@ -39,7 +39,7 @@ _SINGLE_MODEL = "model"
 
 
 class Replica:
-    """One container, its replacements and its models. `in_flight` counts the calls that the container works on."""
+    """One container, which is replaced when it fails, and its models; `in_flight` counts the calls it works on."""
 
     def __init__(self, placement: Placement, plan: ContainerPlan, context: ContainerContext) -> None:
         self.placement = placement
@@ -65,7 +65,7 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """True if the replica can take calls: its container runs and is not out of service for failed pings."""
+        """True if the replica can take calls: its container runs, and failed pings have not put it out of service."""
         return self._alive and not self._out_of_service
 
     @property
@@ -136,7 +136,7 @@ class Replica:
                 self._idle.set()
 
     async def loaded(self) -> dict[str, str]:
-        """Return the loaded models: the container's name of each by the name that callers use.
+        """Return the loaded models: each model's name in the container, by the name that callers use.
 
         Raises:
             httpx.HTTPError: the container does not list its models.
@@ -146,7 +146,7 @@ class Replica:
         return {} if self._api is None else {name: name for name in await self._api.models()}
 
     async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
-        """Cause a fault in the worker process of a model; `model_id` is the container's name of the model.
+        """Inject a fault into the worker process of a model; `model_id` is the model's name in the container.
 
         Raises:
             httpx.TransportError: the container does not run, or does not answer.
@@ -262,10 +262,10 @@ class Replica:
         self._suspicion.clear()
 
     async def _replace_container(self) -> None:
-        """Stop the container together with its calls, and start another; repeat until a container comes up.
+        """Stop the container, which ends its running calls, and start another; repeat until a container starts.
 
-        The instance's disk is emptied. Whether SageMaker keeps the disk for the new container is not known; with an
-        emptied disk models are fetched again, which is the slower case.
+        The instance's disk is emptied. Whether SageMaker keeps the disk for the new container is not known. The
+        emulator takes the slower case: models are fetched again.
         """
         if self.in_flight:
             self._log.note(f"the container ends with {self.in_flight} calls in flight")
@@ -321,7 +321,7 @@ async def invoke_one(
 
 
 def choose(ready: Collection[Replica], target: str | None) -> Replica:
-    """Choose the container for a call: one that has the model, or the least busy one if that is much less busy."""
+    """Choose the container for a call: one that has the model, unless the least busy container is much less busy."""
     idlest = min(ready, key=lambda replica: replica.in_flight)
     holders = [replica for replica in ready if replica.holds(target)]
     if not holders:
@@ -331,7 +331,7 @@ def choose(ready: Collection[Replica], target: str | None) -> Replica:
 
 
 async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run all coroutines to their ends, then raise the first failure. A cancellation waits until each has ended."""
+    """Run all coroutines to their ends, then raise the first failure. If cancelled, cancel all of them and wait."""
     tasks = [asyncio.create_task(start) for start in starts]
     if not tasks:
         return
@@ -348,7 +348,7 @@ async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
-    """Stop containers after their running calls have ended or the limit is over; no new calls are sent meanwhile."""
+    """Stop containers after their running calls have ended or the limit is over; callers must send no new calls."""
     try:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)

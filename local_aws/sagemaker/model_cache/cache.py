@@ -68,7 +68,7 @@ class ModelCache:
 
     @property
     def evictions(self) -> int:
-        """The number of times that a model was unloaded to make room for another one."""
+        """The number of times that a model was unloaded to free memory for another one."""
         return self._eviction.evictions
 
     @property
@@ -113,7 +113,7 @@ class ModelCache:
                 self._in_background(self._eviction.drop(model))
 
     async def make_room_beside(self, model: CachedModel) -> bool:
-        """Unload an idle model to make room for a call of `model`; return False if no other model is idle."""
+        """Unload another idle model to free memory for a call of `model`; return False if no other model is idle."""
         return await self._eviction.make_room_beside(model)
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
-"""The storage volume of an instance: archives fetched from S3 and unpacked, each once.
+"""The storage volume of an instance: each archive is fetched from S3 and unpacked once.
 
 An unpacked archive stays until the instance ends or the load of its model fails, so overwriting or deleting the object
-in S3 has no effect on instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
-Only plain files and folders are unpacked, none outside the target folder, and not more than `cohost verify` accepts of
-an archive of that size: an instance has a disk of limited size, the machine of the emulation a shared one.
+in S3 has no effect on instances that have fetched it (AWS: "Add or Remove Models", "Set … model caching behavior").
+Only plain files and folders are unpacked, and only inside the target folder. An archive that unpacks to more than
+`cohost verify` accepts for its size is refused, because an instance's disk is limited and the emulator's disk is
+shared.
 """
 
 from __future__ import annotations

@@ -37,15 +37,15 @@ class Eviction:
         self.evictions = 0
 
     def victim(self, keep: CachedModel) -> CachedModel | None:
-        """Choose the model to unload: the least recently used idle one, without one a busy one; never `keep`."""
+        """Choose the model to unload: the least recently used idle one, or a busy one if none is idle; never `keep`."""
         candidates = [m for m in self._models.by_last_use() if m.loaded and not m.retiring and m is not keep]
         return next((m for m in candidates if m.leases == 0), candidates[0] if candidates else None)
 
     async def make_room_beside(self, model: CachedModel) -> bool:
         """Unload the least recently used idle model other than `model`; return False if no other model is idle.
 
-        Busy models are not chosen: the caller has leased `model`, so two callers could wait for ever for the ends of
-        each other's leases.
+        Busy models are not unloaded: the caller holds a lease of `model`, so two callers could wait for ever for each
+        other's leases to end.
         """
         victim = self.victim(model)
         if victim is None or victim.leases:
@@ -54,7 +54,7 @@ class Eviction:
         return True
 
     async def load_with_room(self, model: CachedModel, load: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-        """Call `load`, and evict other models until the container has room for `model`.
+        """Call `load`; while the container lacks memory for `model`, evict another model and call `load` again.
 
         Returns:
             The container's answer to the last load request: status 507 if no model is left to evict.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def model_id_of(target: str) -> str:
-    """Return the name of a model in the container: opaque, as SageMaker's is, but the same for equal TargetModels."""
+    """Return the name of a model in the container: opaque, like SageMaker's, and the same for equal TargetModels."""
     return hashlib.sha256(target.encode()).hexdigest()[:32]
 
 
@@ -21,9 +21,9 @@ def model_id_of(target: str) -> str:
 class CachedModel:
     """A model in one container that is being loaded, is loaded or is being unloaded.
 
-    `leases` counts the calls that wait for the model or run on it, `calls` those that have ended. `posting` is True
-    during the load request to the container, `retiring` from the decision to unload on; then no call may lease the
-    model. `last_used` is a time of time.monotonic, in seconds.
+    `leases` counts the calls that wait for the model or run on it; `calls` counts the calls that have ended. `posting`
+    is True during the load request to the container. `retiring` is True once the model is to be unloaded; no call may
+    lease the model then. `last_used` is a time of time.monotonic, in seconds.
     """
 
     target: str
@@ -49,7 +49,7 @@ class CachedModels:
         return sorted(self._by_target.values(), key=lambda model: model.last_used)
 
     def get(self, target: str) -> CachedModel | None:
-        """Return the model of a TargetModel; None if the model is not loaded, being loaded or being unloaded."""
+        """Return the model of a TargetModel; None if it is neither loaded, nor being loaded, nor being unloaded."""
         return self._by_target.get(target)
 
     def add(self, target: str) -> CachedModel:
@@ -58,7 +58,7 @@ class CachedModels:
         return model
 
     def remove(self, model: CachedModel) -> None:
-        """Forget a model; the next call of its target loads it."""
+        """Forget a model; the next call of its TargetModel loads it again."""
         self._by_target.pop(model.target, None)
 
     def changed(self) -> None:

@@ -53,8 +53,9 @@ _SERVING = {"InService", "Updating", "RollingBack"}
 class Call:
     """A checked call of InvokeEndpoint: its destination, and the request to send there.
 
-    `target` is the model of a multi-model endpoint, None on another endpoint. `log_group` is the log group of the
-    destination's containers. `meters` record the metrics of the call, and `capture` says how to capture it.
+    `target` is the model that a multi-model endpoint runs the call on; None for any other endpoint. `log_group` is the
+    log group of the destination's containers. `meters` record the metrics of the call, and `capture` configures the
+    capture of the call.
     """
 
     destination: Destination

@@ -1,8 +1,8 @@
 """Data capture: a share of an endpoint's calls, written as JSON lines below an S3 prefix by the execution role.
 
 Source: SageMaker developer guide, "Capture data from real-time endpoint" (keys of the objects, fields of a line). The
-guide does not say whether multi-model and component endpoints capture, nor whether failed calls are captured: here
-both kinds of endpoint capture, and only answered calls are.
+guide does not say whether multi-model and component endpoints capture, nor whether failed calls are captured: in the
+emulator both kinds of endpoint capture calls, and only answered calls are captured.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Side:
     body: bytes
 
     def captured(self, plan: CapturePlan, mode: str) -> dict[str, str]:
-        """Return the side as a record has it."""
+        """Return the body and its content type in the form that a record has."""
         encoding = dict(plan.text_types).get(self.content_type.partition(";")[0].strip(), "BASE64")
         data = base64.b64encode(self.body).decode() if encoding == "BASE64" else self.body.decode(errors="replace")
         return {"observedContentType": self.content_type, "mode": mode, "data": data, "encoding": encoding}
@@ -99,7 +99,7 @@ class DataCapture:
         self._lines: defaultdict[tuple[CapturePlan, str], list[str]] = defaultdict(list)
 
     def record(self, plan: CapturePlan | None, place: str, call: Side, answer: Side) -> None:
-        """Capture a call, if it is in the share that is captured; `place` is `ENDPOINT/VARIANT`."""
+        """Capture a call if it belongs to the share to capture; `place` is `ENDPOINT/VARIANT`."""
         if plan is None or random.uniform(0, 100) >= plan.percentage:  # noqa: S311 - a share of calls, no secret
             return
         sides = {
@@ -111,7 +111,7 @@ class DataCapture:
         self._lines[plan, place].append(line)
 
     async def publish(self) -> None:
-        """Write the records since the last time, one object per variant. What S3 refuses is lost, as on SageMaker."""
+        """Write all new records, one object per variant; as on SageMaker, an object that S3 refuses is lost."""
         waiting, self._lines = self._lines, defaultdict(list)
         for (plan, place), lines in waiting.items():
             try:

@@ -1,7 +1,7 @@
-"""Logs of instances: a file each for the container's output and SageMaker's own lines, sent to CloudWatch Logs.
+"""Logs of instances: one file each, with the container's output and SageMaker's lines, sent to CloudWatch Logs.
 
 The log group of an endpoint is created when the endpoint's first line is sent, as on SageMaker, unless a stack has
-created it before. A deleted log group is not created again while the endpoint lives.
+created it before. A deleted log group is not created again while the endpoint exists.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EVENTS_PER_PUT = 1000
 
 @dataclass
 class _Tail:
-    """One log file, its destination in CloudWatch Logs, and the number of bytes that were sent."""
+    """One log file, its destination in CloudWatch Logs, and the number of its bytes that were already sent."""
 
     group: str
     stream: str
@@ -110,7 +110,7 @@ class LogShipper:
             tail.stream_made = True
 
     def _apply_filters(self, group: str, lines: list[str]) -> None:
-        """Send the metric data that the group's metric filters take from new lines, which moto stores only."""
+        """Send the metric data that the group's metric filters extract from new lines; moto only stores the filters."""
         for one in self._clients.logs().describe_metric_filters(logGroupName=group)["metricFilters"]:
             pattern = parse_pattern(one["filterPattern"])
             for transformation in one["metricTransformations"]:

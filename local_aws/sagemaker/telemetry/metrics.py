@@ -1,10 +1,10 @@
 """Metrics of endpoints: invocations, concurrency and the use of instances, sent to the emulated CloudWatch.
 
 Names, namespaces, dimensions and units are from AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". The values of
-one interval are sent as one statistic set per metric, so a call costs a few additions, and no memory in CloudWatch.
-ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy have a value every ten seconds, including zeros, since
-scale-in needs them. Each instance sends one value of its utilization per minute, so the number of values is the number
-of instances. GPUs are not read: containers run on the CPU.
+one interval are sent as one statistic set per metric, so recording a call costs a few additions, and uses no memory in
+CloudWatch. ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy have a value every ten seconds, including zeros,
+since scale-in needs them. Each instance sends one value of its utilization per minute, so the number of values is the
+number of instances. GPUs are not read: containers run on the CPU.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Metrics:
         found.add(1, value, value, value)
 
     async def publish(self) -> None:
-        """Send the recorded values. If CloudWatch rejects a namespace, raise its error and keep those values."""
+        """Send the recorded values. If CloudWatch rejects a namespace, raise the error and keep its values."""
         for namespace in {key[0] for key in self._recorded}:
             taken = {key: found for key, found in self._recorded.items() if key[0] == namespace}
             for key in taken:
@@ -124,7 +124,7 @@ class Meter:
         self._dimensions = dimensions
 
     def count(self, name: str, value: float = 1, *, namespace: str = INVOCATION_METRICS) -> None:
-        """Record a value of the metric `name`, by default of a count."""
+        """Record a value of the metric `name`, by default a count of 1."""
         unit: Unit = "Count" if namespace == INVOCATION_METRICS else "None"
         self._metrics.record((namespace, name, self._dimensions), unit, value)
 
@@ -218,7 +218,7 @@ class MachineUtilization:
 
 
 class InstanceUtilization:
-    """Record the utilization of a variant's instances once per minute of the emulation's clock.
+    """Record the utilization of a variant's instances once per minute of the emulator's clock (kit/clock.py).
 
     Args:
         meter: records the metrics of the variant.

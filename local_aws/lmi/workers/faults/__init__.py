@@ -1,1 +1,1 @@
-"""Fault injection into the processes that run models; the folder is on the search path of the container's processes."""
+"""Fault injection into the processes that run models; the container's processes have this folder on sys.path."""

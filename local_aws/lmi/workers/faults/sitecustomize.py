@@ -1,7 +1,7 @@
 """Fault injection into a process that runs models: every later forward pass hangs, or fails as on a lost device.
 
-Python imports a module named `sitecustomize` at its start. So the engine processes that handlers start take the faults
-as signals, without any code of the handler for that purpose.
+Python imports a module named `sitecustomize` at its start. So a signal can inject a fault into the engine processes
+that handlers start, without any code in the handler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _lose_device(*_: Any) -> None:  # torch's module and its arguments
 
 
 def take_faults() -> None:
-    """Let this process take faults as signals."""
+    """Make this process inject a fault into itself when it gets the fault's signal (SIGUSR1 or SIGUSR2)."""
     for fault, number in SIGNALS.items():
         signal.signal(number, functools.partial(_taken, fault))
 
