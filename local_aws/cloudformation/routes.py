@@ -130,7 +130,7 @@ def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Respon
 
 
 async def _hold(engine: Engine, arguments: Mapping[str, Any]) -> None:
-    """Wait while an operation on the requested stack runs, at most HOLD_SECONDS."""
+    """Wait until no operation on the requested stack runs, at most HOLD_SECONDS."""
     stack = find_stack(engine.context, str(arguments.get("StackName", "")))
     waited = 0.0
     while stack is not None and not stack.settled.is_set() and waited < HOLD_SECONDS:
