@@ -195,8 +195,7 @@ class Policies:
         self._clock = clock
 
     async def act(self, triggers: Iterable[AlarmTrigger]) -> None:
-        """Apply policies that alarms triggered together; a target gets the largest capacity that its policies request.
-        """
+        """Apply policies that alarms triggered together; a target gets the largest capacity that they request."""
         by_target: dict[int, tuple[ScalableTarget, list[tuple[Policy, AlarmTrigger]]]] = {}
         for trigger in triggers:
             if (found := self._targets.of_action(trigger.action)) is not None:

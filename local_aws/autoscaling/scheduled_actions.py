@@ -53,8 +53,7 @@ class ScheduledActions:
         self._retried = 0.0
 
     async def put(self, request: Request) -> Answer:
-        """Answer PutScheduledAction; an update keeps the members that its request omits, except StartTime and EndTime.
-        """
+        """Answer PutScheduledAction; an update keeps members that its request omits, except StartTime and EndTime."""
         target = self._targets.get(resource_of(request))
         name = request["ScheduledActionName"]
         old = target.actions.get(name)

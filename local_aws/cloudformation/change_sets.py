@@ -26,8 +26,7 @@ Difference = tuple[str, Any, Any]
 
 
 class PlannedValues:
-    """The `Ref` and `Fn::GetAtt` values of resources after the deploy, with `UNKNOWN` for values not known before it.
-    """
+    """The `Ref` and `Fn::GetAtt` values of resources after the deploy, or `UNKNOWN` for values not yet known."""
 
     def __init__(self, context: Context, stack: Stack) -> None:
         self._context = context
@@ -151,8 +150,7 @@ def _details(
     before: Any,
     after: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the `Details` entries for one changed path of a resource's properties: one entry per cause of the change.
-    """
+    """Yield the `Details` entries for one changed path of a resource's properties: one entry for each cause."""
     name = path.split("/")[2]
     replaces = resource_type.schema.replaces(tuple(path.split("/")[2:]), before, after)
     recreation = "Always" if replaces else "Never"

@@ -329,8 +329,7 @@ def delete_in_order(
 
 
 def failure_reason(stack: Stack, failures: Failures) -> str:
-    """Return a failed stack's reason in CloudFormation's words: the resources that failed to create, update or delete.
-    """
+    """Return a failed stack's reason in CloudFormation's words: which resources failed to create, update or delete."""
     by_verb: dict[str, list[str]] = {}
     for name in failures:
         resource = stack.resources.get(name)

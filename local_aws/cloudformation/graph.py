@@ -53,8 +53,7 @@ def reverse(graph: Mapping[str, Iterable[str]]) -> Graph:
 
 
 def restricted(graph: Mapping[str, Iterable[str]], names: Iterable[str]) -> Graph:
-    """Return the graph of `names` alone, including indirect dependencies; a name unknown to `graph` waits for nothing.
-    """
+    """Return the graph of `names` alone, with indirect dependencies; a name unknown to `graph` waits for nothing."""
     kept = set(names)
     return {name: kept & _reachable(graph, name) for name in kept}
 

@@ -89,8 +89,7 @@ def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> T
 
 
 def _check_types(stack: Stack, target: Target) -> None:
-    """Reject another type for an existing logical id; CloudFormation accepts another type only under a new logical id.
-    """
+    """Reject another type for an existing logical id; CloudFormation takes another type only under a new one."""
     changed = [
         name
         for name, definition in target.template.resources.items()

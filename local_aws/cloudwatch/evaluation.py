@@ -127,8 +127,7 @@ class AlarmEvaluator:
                 await self._take_over(one, former.get(one["AlarmName"]))
 
     async def evaluate(self) -> list[AlarmTrigger]:
-        """Evaluate the alarms that are due, notify their SNS topics, and return the scaling policies that they trigger.
-        """
+        """Evaluate the alarms that are due, notify their SNS topics, and return the scaling policies to trigger."""
         async with self._lock:
             triggers = []
             for alarm, old, reason in self._set_by_hand:
@@ -190,8 +189,7 @@ class AlarmEvaluator:
         return True
 
     async def _enter(self, alarm: Alarm, old: State, reason: str) -> list[AlarmTrigger]:
-        """Notify the topics of an alarm that has just changed its state; return the scaling policies that it triggers.
-        """
+        """Notify the SNS topics of an alarm whose state has changed, and return the scaling policies to trigger."""
         for action in alarm.actions(alarm.state):
             if _SNS in action:
                 await self._publish(action, alarm, old, reason)

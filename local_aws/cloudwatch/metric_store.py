@@ -91,8 +91,7 @@ class StatisticSet:
         self.maximum = max(self.maximum, maximum)
 
     def _percentile(self, percent: float) -> float | None:
-        """Return the smallest value that `percent` % of the samples do not exceed; None if a sample's value is unknown.
-        """
+        """Return the smallest value that `percent` % of the samples do not exceed; None if any value is unknown."""
         known = sum(self.values.values())
         if not known or known < self.count:
             return None

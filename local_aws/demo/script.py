@@ -259,8 +259,7 @@ class Script:
 
 
 def point_at(environment: dict[str, str]) -> None:
-    """Direct this process's boto3 to the emulator, by the variables that `eval "$(cohost local up)"` sets in a shell.
-    """
+    """Direct this process's boto3 to the emulator, by the variables that `eval "$(cohost local up)"` would set."""
     for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
         del os.environ[name]
     os.environ.update(environment)

@@ -38,7 +38,7 @@ class DockerEngine:
     container: str | None = CONTAINER_NAME
 
     def check(self, setup: Setup) -> None:
-        """Check for Docker, its daemon, a free container name, and an image with both `LABELS`; pull an absent image.
+        """Check Docker, its daemon, that the container's name is free, and the image's `LABELS`; pull a missing image.
         """
         find_program(
             "docker", needed_for="--engine docker", fix="install Docker Engine, or use --engine embedded or djl"

@@ -1,5 +1,4 @@
-"""The protocol of an engine (a server for models): its checks, its start command, its clean-up and its models' folders.
-"""
+"""The protocol of an engine (a server for models): its checks, start command, clean-up and folders of models."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ _LOAD_TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class LoadResult:
-    """The outcome of loading one model: `fault` is None on success, else the status and message of the server's answer.
-    """
+    """The outcome of loading one model: `fault` is None on success, else the status and message of the answer."""
 
     name: str
     seconds: float

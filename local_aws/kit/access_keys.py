@@ -1,4 +1,4 @@
-"""The table of access keys that the front door accepts, each with its secret and its principal.
+"""The table of access keys that the emulator accepts in signatures, each with its secret and its principal.
 
 As on AWS, users have keys `AKIA…` that do not expire, and assumed roles have keys `ASIA…` with a session token (IAM
 user guide, "Managing access keys" and "Temporary security credentials").

@@ -91,8 +91,7 @@ class ControlPlane:
         self._title = title
 
     async def answer(self, request: Request) -> Response:
-        """Run the operation that a `POST /` request names and return the answer; an exception becomes an error answer.
-        """
+        """Run the operation that a `POST /` request names; return its answer, or an error answer for an exception."""
         try:
             prefix = f"{service_model(self._service).metadata['targetPrefix']}."
             operation = request.headers.get("x-amz-target", "").removeprefix(prefix)

@@ -74,8 +74,7 @@ class QueryProtocol:
         return action, arguments
 
     def render_response(self, action: str, result: dict[str, Any]) -> bytes:
-        """Return the XML answer of `action`; raise KeyError if `result` has a key that is not in the action's output.
-        """
+        """Return the XML answer of `action`; raise KeyError if `result` has a key that the action's output lacks."""
         root = Element(f"{action}Response", xmlns=self._namespace)
         shape = self._operation(action).output_shape
         if shape is not None:
@@ -118,8 +117,7 @@ def _invalid(message: str) -> QueryError:
 
 
 def _tree(form: dict[str, str]) -> dict[str, Any]:
-    """Turn the dotted keys of a form into nested dictionaries: `A.member.1=x` becomes `{"A": {"member": {"1": "x"}}}`.
-    """
+    """Nest the dotted keys of a form in dictionaries: `A.member.1=x` becomes `{"A": {"member": {"1": "x"}}}`."""
     root: dict[str, Any] = {}
     for key, value in form.items():
         node = root

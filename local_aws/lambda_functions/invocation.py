@@ -37,8 +37,7 @@ EXIT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSpec:
-    """The part of a function's configuration that an invocation needs; `key` is the access key of the function's role.
-    """
+    """The part of a function's configuration that an invocation needs; `key` is the access key of its role."""
 
     name: str
     arn: str

@@ -139,8 +139,7 @@ class FunctionOperations:
         return Response(result.payload, 200, answer_headers, media_type="application/json")
 
     def _checked_spec(self, region: str, name: str, event: bytes) -> FunctionSpec | Response:
-        """Return the function to invoke, or the error answer for no such function, invalid JSON, or an untrusting role.
-        """
+        """Return the function to invoke, or the error answer: unknown function, invalid JSON or untrusting role."""
         try:
             spec = self._spec(region, name)
             json.loads(event or b"null")

@@ -31,8 +31,7 @@ _PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch", "service-quot
 
 
 def has_judged_body(service: str, query: str) -> bool:
-    """Return True if a request's body may name the resources to check; False for an S3 upload, whose body stays unread.
-    """
+    """Return True if a request's body may name the resources to check; False for S3 uploads, which stay unread."""
     return service != "s3" or "delete" in parse_qs(query, keep_blank_values=True)
 
 
@@ -78,8 +77,7 @@ def _rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
 
 @cache
 def _query_members(service: str, operation: str) -> dict[str, str]:
-    """Return the input members that a REST operation takes from the query string, by their names in the query string.
-    """
+    """Return the input members that a REST operation takes from the query string, by their names in the query."""
     model = botocore.session.get_session().get_service_model(_REST_MODELS.get(service, service))
     shape = model.operation_model(operation).input_shape if operation in model.operation_names else None
     return {

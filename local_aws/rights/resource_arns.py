@@ -111,8 +111,7 @@ def _schedule(call: Call) -> list[str]:
 
 
 def _ec2(*kinds: str) -> Callable[[Call], list[str]]:
-    """Return a function that makes the ARNs of a call's EC2 resources of these kinds, from the ids in its parameters.
-    """
+    """Return a function that makes the ARNs of a call's EC2 resources of these kinds, from the call's ids."""
 
     def made(call: Call) -> list[str]:
         found = []

@@ -76,8 +76,7 @@ SHOWN: Final = 40
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that knows CloudFormation's tags, and reads a policy's version `2012-10-17` as text, not as a date.
-    """
+    """A YAML loader that knows CloudFormation's tags, and reads a policy's version `2012-10-17` as text, not date."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose the next YAML node; reject aliases (error text from seeebiii/aws-cloudformation-templates#1)."""
