@@ -247,7 +247,7 @@ class Gateway:
         return hide
 
     async def _check_rights(self, caller: Caller, scope: Scope, query: str, body: bytes) -> Call | None:
-        """Check the caller's permissions for a request and return the call; None if the caller's calls are not judged.
+        """Check the caller's permissions for a request and return the call; None if no permissions limit the caller.
 
         Raises:
             NotSignedRight: the caller is a role without a right that the request needs, or may not assume a role.

@@ -1,8 +1,8 @@
 """Downloads of large S3 objects, which are sent in pieces from the file in which moto stores the object.
 
-moto itself reads the whole object into memory for every GET, even for a GET of a range. boto3's `download_file` fetches
-an object of 2 GB as ranges in ten threads, so moto would read 2 GB hundreds of times, and hold up to ten copies in
-memory at once.
+By itself, moto reads the whole object into memory for every GET, even for a GET of a range. With boto3's
+`download_file`, which fetches an object of 2 GB as ranges in ten threads, moto would read 2 GB hundreds of times, and
+hold up to ten copies in memory at once.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def warm_up(clients: Clients) -> None:
 def issued_key(key_id: str) -> AccessKey | None:
     """Return the access key with this id that IAM's CreateAccessKey or STS issued; None if it is missing or inactive.
 
-    moto stores these keys: a key disappears when its user is deleted, by DeleteAccessKey, and when moto is reset.
+    The keys are stored in moto: a key disappears with its user, by DeleteAccessKey, and when moto is reset.
     """
     from moto.backends import get_backend  # imported late, because moto takes seconds to load
 
@@ -283,9 +283,8 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
 def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
     """Return the answer to an STS request that moto would answer wrongly; None for requests that moto can answer.
 
-    moto's GetCallerIdentity knows only keys that moto issued. moto's AssumeRole with a role of another account would
-    create that account, empty. moto's GetSessionToken and GetFederationToken always return the same key, which is
-    publicly known.
+    In moto, GetCallerIdentity knows only keys that moto issued. AssumeRole with a role of another account would create
+    an empty second account. GetSessionToken and GetFederationToken always return the same key, which is publicly known.
     """
     form = parse_qs(body.decode("latin-1") or scope["query_string"].decode("latin-1"))
     action, key = form.get("Action", [""])[0], scope.get("aws_key")

@@ -1,8 +1,8 @@
 """Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they request.
 
-The rules are those of `cohost.endpoint.scaling_rules`. Sources: the API reference of PredefinedMetricSpecification, and
-for several policies on one target that of PutScalingPolicy; for the metrics AWS, "Amazon SageMaker AI metrics in Amazon
-CloudWatch".
+The module `cohost.endpoint.scaling_rules` contains the scaling rules. Sources: the API reference of
+PredefinedMetricSpecification and, for several policies on one target, of PutScalingPolicy. Source of the metrics: AWS,
+"Amazon SageMaker AI metrics in Amazon CloudWatch".
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _query(query: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The capacity that a policy requests, and the cause of the request as the text of an activity."""
+    """The capacity that a policy requests, and the reason as the text `Cause` of the scaling activity."""
 
     wanted: int
     policy: Policy

@@ -60,7 +60,7 @@ class AutoScaling:
         await self._policies.act(triggers)
 
     async def startup(self) -> None:
-        """Start to run scheduled actions. Call it once, in the event loop that serves `asgi`."""
+        """Start to run scheduled actions. Call this method once, in the event loop that serves `asgi`."""
         self._loop.start()
 
     async def shutdown(self) -> None:

@@ -27,7 +27,7 @@ _KEPT: Final = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetA
 
 
 class ScheduledActions:
-    """Puts, deletes and runs scheduled actions; once a minute corrects capacities that are still out of bounds.
+    """Puts, deletes and runs scheduled actions; once a minute retries to bring capacities into their bounds.
 
     Args:
         account: the account and region in ARNs.
@@ -86,7 +86,7 @@ class ScheduledActions:
         return min((time for time in times if time is not None), default=None)
 
     def run_due(self) -> None:
-        """Run the scheduled actions that are due; once a minute, correct capacities that are still out of bounds."""
+        """Run the scheduled actions that are due; once a minute, retry to bring capacities into their bounds."""
         now = self._clock.now()
         for target in self._targets:
             for action in target.actions.values():

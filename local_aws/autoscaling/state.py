@@ -60,7 +60,7 @@ class ScheduledAction:
     """A scheduled action, which sets new bounds of its target at certain times.
 
     `definition` has the members of the last PutScheduledAction request, and `began` is the time of that request. `due`
-    is the time of the next run, or None if there is none. `began` and `due` are times of the emulator's clock in
+    is the time of the next run, or None if no run follows. `began` and `due` are times of the emulator's clock in
     seconds.
     """
 

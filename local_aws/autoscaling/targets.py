@@ -25,7 +25,7 @@ _COMPONENT: Final = re.compile(r"inference-component/[^/]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """A resource's capacity: its count, a flag for a change in progress, and the reason why the last one failed."""
+    """A resource's capacity: its count, a flag for a change in progress, and the reason if the last change failed."""
 
     count: int
     changing: bool

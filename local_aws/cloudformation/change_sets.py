@@ -49,7 +49,7 @@ class PlannedValues:
         return live.attributes[name]
 
     def is_certain(self, reference: Reference) -> bool:
-        """Return True if the deploy surely keeps the value of a reference."""
+        """Return True if it is certain that the deploy does not change the value of a reference."""
         fate = self.fates.get(reference.target)
         if fate == "in place" and reference.attribute:
             live = self._live(reference.target)
@@ -245,7 +245,7 @@ def _value_text(value: Any) -> str:
 
 
 def described(change: Mapping[str, Any], *, include_values: bool) -> dict[str, Any]:
-    """Describe a change as DescribeChangeSet does; values and contexts are included only if `include_values`."""
+    """Convert a change to DescribeChangeSet's form; leave out values and contexts unless `include_values` is True."""
     resource = dict(change["ResourceChange"])
     if not include_values:
         resource.pop("BeforeContext", None)

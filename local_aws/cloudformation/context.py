@@ -165,7 +165,7 @@ def outputs_of(target: Target, resolver: Resolver) -> list[dict[str, str]]:
 
 
 def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]]) -> None:
-    """Reject an export name that another stack uses, and a change of an export that another stack imports.
+    """Reject an export name that another stack exports, and a change of an export that another stack imports.
 
     Raises:
         ValidationError: an export is taken or in use; the text names the export and the other stacks.
@@ -180,7 +180,7 @@ def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]])
 
 
 def reject_if_used(context: Context, export: str, verb: str) -> None:
-    """Reject the removal or change of an export that stacks import.
+    """Reject the removal or change of an export that other stacks import.
 
     Raises:
         ValidationError: the export is in use; the text names the importing stacks.

@@ -1,8 +1,8 @@
 """Create, update, replace and delete a stack's resources until they match a target; write the stack's events.
 
 A target is a template with parameters and tags. A deployment processes the resources in the order of the dependency
-graph. It resolves each resource's properties anew, and changes the resource only if the new properties differ from the
-present ones. So an update of a custom resource does not change resources that refer to its physical id if that id stays
+graph. Each resource's properties are resolved anew, and the resource is changed only if they differ from its present
+properties. So an update of a custom resource does not change resources that refer to its physical id if that id stays
 the same.
 """
 
@@ -225,7 +225,7 @@ class Deployment:
         self._resolver = context.resolver(stack, target, DeployedValues(stack), imports=self.imports)
 
     def run(self) -> Failures:
-        """Create and update the resources in order; a failure starts no further resource and cancels long waits."""
+        """Create and update the resources in order; after a failure, start no other one and cancel long waits."""
         graph = self._context.graph(self._stack, self._target)
         return run(graph, self._apply, on_failure=self._stack.cancelled.set)
 
@@ -282,7 +282,7 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
 
 
 def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[str]) -> Failures:
-    """Delete every resource of a stack, dependants first; resources named in `retain` only leave the stack."""
+    """Delete every resource of a stack, dependants first; keep resources whose logical id is in `retain`."""
     removals = []
     for logical_id, resource in list(stack.resources.items()):
         if resource.live is None:

@@ -1,4 +1,4 @@
-"""The CloudFormation operations that change stacks and change sets; their requests are converted to targets."""
+"""The CloudFormation operations that change stacks and change sets, and the conversion of their requests to targets."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> T
 
 
 def _check_types(stack: Stack, target: Target) -> None:
-    """Reject another type for an existing logical id; CloudFormation takes another type only under a new one."""
+    """Reject another type for an existing logical id; a resource of another type needs a new logical id."""
     changed = [
         name
         for name, definition in target.template.resources.items()

@@ -27,7 +27,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """An existing physical resource, with the properties that it was created with and its attributes."""
+    """An existing physical resource, with the properties of its last create or update and its attributes."""
 
     type: str
     physical_id: str

@@ -135,7 +135,7 @@ class Alarm:
         return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
 
     def data(self, metrics: MetricStore, end: float) -> list[float | None]:
-        """Return the alarm's value for each period up to the time `end`, newest last; None for a period without data."""
+        """Return the alarm's values of the periods until `end`, newest last; None for a period without data."""
         count = self.rule.periods + LOOKED_BACK_MORE
         starts = [end - self.period * (count - index) for index in range(count)]
         series = {name: self._read(metrics, query, starts) for name, query in self.queries.items()}

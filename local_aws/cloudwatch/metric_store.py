@@ -104,14 +104,14 @@ class StatisticSet:
 
 
 class MetricSeries:
-    """One metric's values in one unit, per minute; high-resolution values of the last 3 hours are per 10 s."""
+    """One metric's statistics in one unit, per minute; for high-resolution values of the last 3 hours, per 10 s."""
 
     def __init__(self) -> None:
         self._fine: dict[int, StatisticSet] = {}
         self._coarse: dict[int, StatisticSet] = {}
 
     def at(self, time: float, *, fine: bool) -> StatisticSet:
-        """Return the statistics, which callers may add to, of the interval that contains a time in seconds."""
+        """Return the statistics of the interval that contains a time in seconds; callers add values to them."""
         width, intervals = (FINE, self._fine) if fine else (COARSE, self._coarse)
         start = int(time // width) * width
         if (found := intervals.get(start)) is None:
@@ -150,12 +150,12 @@ class MetricStore:
         self.at(metric, unit, self._clock.now(), fine=fine).add(value)
 
     def at(self, metric: Metric, unit: str, time: float, *, fine: bool) -> StatisticSet:
-        """Return the metric's statistics, which callers may add to, for a clock's time in seconds."""
+        """Return a metric's statistics at a time of the clock in seconds; callers add values to them."""
         series = self._series.setdefault(metric, {}).setdefault(unit, MetricSeries())
         return series.at(time, fine=fine)
 
     def between(self, metric: Metric, unit: str | None, start: float, end: float) -> StatisticSet | None:
-        """Merge a metric's values from `start` until before `end`; `unit` None means all units; None without values."""
+        """Merge a metric's values from `start` to before `end`, of one unit or of all (None); None without values."""
         by_unit: Mapping[str, MetricSeries] = self._series.get(metric, {})
         found = [
             statistics

@@ -76,7 +76,7 @@ class CloudWatch:
         return self._alarms.in_alarm(names)
 
     async def startup(self) -> None:
-        """Start to evaluate alarms. Call it once, in the event loop that serves `asgi`."""
+        """Start to evaluate alarms. Call this method once, in the event loop that serves `asgi`."""
         self._loop.start()
 
     async def shutdown(self) -> None:

@@ -199,7 +199,7 @@ class Script:
         return f"cat/kitten {related:.3f}, cat/interest rate {unrelated:.3f}"
 
     def diff(self) -> str:
-        """Change a model's setting, and return the line of `cdk diff` that shows the change."""
+        """Change a model's setting for one `cdk diff`, and return the line that shows the change."""
         before = copy.deepcopy(self.catalog)
         self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
         text = _ANSI.sub("", self.cdk.diff(self.file))

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """Return the parser of this program's command line, which `cohost local run` and `cohost local report` write."""
+    """Return the parser of the command lines with which `cohost local run` and `report` start this program."""
     parser = argparse.ArgumentParser(prog="python -m local_aws.engines", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="serve a catalog's models until Ctrl-C")

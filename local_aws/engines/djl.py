@@ -1,10 +1,10 @@
 """The engine `djl`: a DJL Serving installed on this machine.
 
-The commands and settings are those of DJL Serving 0.36.0 (serving/docs/configurations_global.md). Further sources:
-serving/build.gradle.kts (the tar distribution has `bin/serving`, the packages have `djl-serving`), Connector and
-src/main/conf/config.properties (addresses `unix:/path`), ConfigManager (SERVING_ variables override the configuration
-file), and PyEnv (PYTHON_EXECUTABLE). According to Connection, the workers' sockets and process id files lie in
-java.io.tmpdir, under the same names for every server of a machine.
+The commands and settings are those of DJL Serving 0.36.0 (serving/docs/configurations_global.md). Further sources in
+its repository: serving/build.gradle.kts (the tar distribution has `bin/serving`, the packages have `djl-serving`),
+Connector and src/main/conf/config.properties (addresses `unix:/path`), ConfigManager (SERVING_ variables override the
+configuration file), and PyEnv (PYTHON_EXECUTABLE). According to its class Connection, the workers' sockets and process
+id files lie in java.io.tmpdir, under the same names for every server of a machine.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class DjlEngine:
 
 
 def _folder_for_sockets() -> Path:
-    """Make a new folder for Unix sockets, which only this user can open.
+    """Make a new folder, which only this user can open, for Unix sockets.
 
     Raises:
         EngineError: the path of a socket in the folder would be longer than 103 bytes.

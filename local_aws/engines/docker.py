@@ -38,7 +38,9 @@ class DockerEngine:
     container: str | None = CONTAINER_NAME
 
     def check(self, setup: Setup) -> None:
-        """Check Docker, its daemon, that the container's name is free, and the image's `LABELS`; pull a missing image.
+        """Check that Docker works, that the container's name is free, and that the image has all `LABELS`.
+
+        An image that is not on this machine is pulled first.
         """
         find_program(
             "docker", needed_for="--engine docker", fix="install Docker Engine, or use --engine embedded or djl"
@@ -88,7 +90,7 @@ class DockerEngine:
         )
 
     def stop(self) -> None:
-        """Delete the container, which still runs if, for example, the `docker run` process was killed."""
+        """Delete the container, which may still run if the `docker run` process was killed."""
         output_of(["docker", "rm", "--force", CONTAINER_NAME])
 
     def model_url(self, setup: Setup, name: str) -> str:  # noqa: ARG002 - the protocol's

@@ -179,8 +179,8 @@ def gpus() -> list[Gpu]:
 def memory_by_process() -> dict[int, int] | None:
     """Return each process's memory on all GPUs in MiB, by process id; None if nvidia-smi does not answer.
 
-    Processes for which nvidia-smi prints "[N/A]" are omitted. It prints "[N/A]" in a container without the host's
-    process ids, and under some drivers.
+    Processes for which nvidia-smi prints "[N/A]" are omitted. The text "[N/A]" appears in a container without the
+    host's process ids, and under some drivers.
     """
     answer = output_of(["nvidia-smi", "--query-compute-apps=pid,used_memory", _NUMBERS])
     if answer is None:

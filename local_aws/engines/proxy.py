@@ -1,4 +1,4 @@
-"""A proxy in front of DJL Serving. It accepts only callers with its access token, which changes at each start.
+"""A proxy in front of DJL Serving. The proxy accepts only callers with its access token, which each start renews.
 
 DJL Serving does not check the Host and Origin headers, and its `POST /models` runs the code in any folder that a
 request names. DJL Serving therefore listens on a Unix socket if possible, because web pages cannot reach one. Callers

@@ -84,7 +84,7 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
 
 
 def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
-    """Make a server load models, one after another as on an endpoint; `models` maps each name to its folder there."""
+    """Make a server load models, one after another as on an endpoint; `models` maps model names to folders."""
     with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
         return [_load(client, name, folder) for name, folder in models.items()]
 

@@ -95,7 +95,7 @@ class AccessKeys:
         return self._issued(key_id) if key is None and self._issued is not None else key
 
     def for_role(self, role_arn: str, session: str) -> AccessKey:
-        """Return the key of a role's session that a service uses; one session keeps its key until the server ends.
+        """Return the access key of a service's session of a role; a session keeps its key until the server ends.
 
         Args:
             role_arn: `arn:aws:iam::ACCOUNT:role/NAME`, perhaps with a path before the name.
@@ -127,7 +127,9 @@ def user_key(state_dir: Path, act_as: str | None = None) -> AccessKey:
 
 
 def administrator_key(state_dir: Path, act_as: str | None) -> AccessKey | None:
-    """Return the key for setting up an account whose user acts as a role; otherwise delete its file, return None.
+    """Return the key that sets up an account whose user acts as a role; None if the user acts as no role.
+
+    For None, the key file of an earlier server is deleted.
 
     Raises:
         LocalError: the key file cannot be written.

@@ -153,7 +153,7 @@ class RequestBody:
 
 
 def _stated_bytes(headers: Mapping[str, str]) -> int:
-    """Return a body's length from its headers, for a chunked body without the chunks' signatures; 0 if not stated."""
+    """Return a body's length as its headers state it, without the signatures of chunks; 0 if no header states it."""
     stated = (headers.get(name, "") for name in ("content-length", "x-amz-decoded-content-length"))
     return next((int(text) for text in stated if text.isdecimal()), 0)
 

@@ -1,8 +1,8 @@
 """The AWS query protocol for any service: botocore's model of the service defines the form of requests and answers.
 
 A request is a form with keys such as `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the
-operation's output shape (botocore's description of a type). This module reads and writes by these shapes, so it
-contains no code for single operations. Source: smithy.io, "AWS query protocol".
+operation's output shape (botocore's description of a type). Requests and answers are read and written by these shapes,
+so no operation needs code of its own. Source: smithy.io, "AWS query protocol".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The resources that IAM evaluates for each operation, and the additional actions for requests with tags.
 
 Source: Service Authorization Reference, the resource types of each action. An operation that is not in the table has
-the resource `*`, which a policy that names resources does not allow. So the emulation is never more permissive than
+the resource `*`, which a policy that names resources does not allow; so the emulation is never more permissive than
 AWS.
 """
 

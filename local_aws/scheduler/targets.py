@@ -1,7 +1,8 @@
 """The targets of schedules: an SNS topic, or any API operation of an emulated service ("universal target").
 
 AWS: EventBridge Scheduler user guide, "Using universal targets": `arn:aws:scheduler:::aws-sdk:SERVICE:ACTION`, where
-SERVICE is the SDK's name of the service in lower case without hyphens. The target's Input has the parameters.
+SERVICE is the SDK's name of the service in lower case without hyphens. The target's `Input` has the parameters of the
+request.
 """
 
 from __future__ import annotations

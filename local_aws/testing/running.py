@@ -137,7 +137,7 @@ class FrontDoor:
     def settle(self, status: str, name: str = "s") -> dict[str, Any]:
         """Wait until a stack's operation ends, check that the stack has `status`, and return its description.
 
-        boto3's own waiters are not used, since they poll too rarely.
+        The waiters of boto3 are not used, since they poll too rarely.
         """
         cloudformation = self.client("cloudformation")
 

@@ -105,7 +105,7 @@ class Cloud:
         return self.run(found())
 
     def close(self) -> None:
-        """Shut the emulated SageMaker down, with its requests to moto, because the next test uses the same moto."""
+        """Shut the emulated SageMaker down and end its requests to moto, since the next test uses the same moto."""
         self.run(self.service.shutdown())
         self._loop.call_soon_threadsafe(self._listener.stop)
         self.run(asyncio.sleep(0))
@@ -297,7 +297,7 @@ def archive(files: dict[str, str]) -> bytes:
 
 
 def in_threads(*calls: Callable[[], Any]) -> list[Any]:
-    """Make each call in its own thread; return their results, or exceptions, in the order of the calls."""
+    """Make each call in its own thread; return the calls' results or exceptions in order."""
     outcomes: list[Any] = [None] * len(calls)
 
     def run(number: int) -> None:

@@ -51,7 +51,7 @@ def refusal(message: str) -> ClientError:
 
 @dataclass
 class Services:
-    """Fakes of CloudWatch, SNS, SageMaker and of `ServiceClients`, which returns clients for them; none has a delay.
+    """Fakes of CloudWatch, SNS, SageMaker and of `ServiceClients`, which returns these fakes as clients; no call waits.
 
     Args:
         count: the capacity (copies or instances) of the one scalable resource.

@@ -189,7 +189,7 @@ class ResourceType:
         return sorted(set(names) - self.known)
 
     def extraneous(self, properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield place and name of each given nested property that CloudFormation's schema of the type lacks."""
+        """Yield place and name of each nested property in `properties` that CloudFormation's schema does not have."""
         for *path, name in self.not_in_schema:
             yield from ((place, name) for place, found in _values_at(properties, path, "#") if name in found)
 
@@ -213,7 +213,7 @@ class ResourceType:
 
 
 def _values_at(value: Any, path: Sequence[str], place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each mapping at a path of properties, with its place; in a list the path goes into every item."""
+    """Yield each mapping at a path in `value`, with its location; follow the path into every item of a list."""
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from _values_at(item, path, f"{place}/{number}")

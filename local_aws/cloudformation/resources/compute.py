@@ -163,7 +163,7 @@ def _delete(client: Any, method: str, name: str) -> None:
 
 
 class VpcEndpoint(ResourceType):
-    """AWS::EC2::VPCEndpoint with route tables of an existing VPC. The emulator stores it, but it routes nothing."""
+    """AWS::EC2::VPCEndpoint with route tables of an existing VPC. The emulated endpoint routes nothing."""
 
     type: ClassVar[str] = "AWS::EC2::VPCEndpoint"
     known: ClassVar[frozenset[str]] = frozenset({"RouteTableIds", "ServiceName", "Tags", "VpcEndpointType", "VpcId"})

@@ -5,7 +5,7 @@ point: if the function ends without an answer, the resource fails at once, where
 ServiceTimeout.
 
 The function sends its answer by PUT to a URL of the emulator that contains a secret token; CloudFormation gives a
-presigned S3 URL instead. The deploy that waits for this token receives the body.
+presigned S3 URL instead. The stack operation that waits for this token receives the body.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Responses:
         return self._waiting[token].get_nowait()
 
     def deliver(self, token: str, answer: bytes) -> bool:
-        """Pass an answer to the deploy that waits for the token; return False if none waits."""
+        """Pass an answer to the stack operation that waits for the token; return False if none waits."""
         if (inbox := self._waiting.get(token)) is None:
             return False
         inbox.put(answer)

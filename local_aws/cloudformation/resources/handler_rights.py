@@ -1,4 +1,4 @@
-"""The permissions with which CloudFormation changes resources: those of the stack's role, or of the caller without one.
+"""The permissions with which CloudFormation changes resources: the stack role's, or without a role the caller's.
 
 If a stack has a role, a session `AWSCloudFormation` of that role changes its resources; otherwise the caller's identity
 does (CloudFormation user guide, "CloudFormation service role"). The API calls for a resource are signed with that

@@ -270,7 +270,7 @@ class Topic(ResourceType):
 
 
 class TopicPolicy(ResourceType):
-    """AWS::SNS::TopicPolicy, the policy of some topics. Without it a topic has the default policy of a new topic."""
+    """AWS::SNS::TopicPolicy, the access policy of topics. A topic whose policy is removed gets the default policy."""
 
     type: ClassVar[str] = "AWS::SNS::TopicPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "Topics"})

@@ -182,7 +182,7 @@ def _wait_in_service(request: Request, name: str) -> None:
 
 
 def _settled(request: Request, name: str) -> Mapping[str, Any]:
-    """Wait until no create or update of the endpoint runs, since SageMaker rejects changes before; return it."""
+    """Wait for the end of the endpoint's create or update, when SageMaker accepts changes; return its description."""
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
     while True:
         answer = _described(request, "describe_endpoint", EndpointName=name)
@@ -285,7 +285,7 @@ def _component_name(request: Request) -> str:
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Return True if the component must change: ignore a different copy count if the template did not change it."""
+    """Return True if the component must be updated; ignore a copy count that the template does not change."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
@@ -332,7 +332,7 @@ def _in_service(request: Request, name: str) -> Mapping[str, Any]:
 
 
 def _component_settled(request: Request, name: str, *, cancellable: bool = False) -> Mapping[str, Any]:
-    """Wait until no create or update of the component runs, since SageMaker rejects changes before; return it."""
+    """Wait for the end of the component's create or update, when SageMaker accepts changes; return its description."""
     deadline, operation = time.monotonic() + TIMEOUT_SECONDS, "describe_inference_component"
     while True:
         described = _described(request, operation, InferenceComponentName=name)

@@ -71,7 +71,7 @@ class ScalableTarget(ResourceType):
 
 
 class ScalingPolicy(ResourceType):
-    """AWS::ApplicationAutoScaling::ScalingPolicy. The service, not this type, makes a tracking policy's alarms."""
+    """AWS::ApplicationAutoScaling::ScalingPolicy; the service itself makes the alarms of target tracking."""
 
     type: ClassVar[str] = "AWS::ApplicationAutoScaling::ScalingPolicy"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -99,7 +99,7 @@ class ScalingPolicy(ResourceType):
 
 
 def _target(request: Request) -> dict[str, str]:
-    """Return the three members that name the policy's target; take them from ScalingTargetId or the properties.
+    """Return the three members that name the policy's target, from ScalingTargetId or from three properties.
 
     Raises:
         ResourceFailure: the template gives neither ScalingTargetId nor all three properties.

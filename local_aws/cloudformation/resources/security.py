@@ -57,7 +57,7 @@ class Role(ResourceType):
         return Outcome(physical_id=name, attributes=_role_attributes(answer["Role"]))
 
     def update(self, request: Request) -> Outcome:
-        """Change the role's properties; a new name or path would have created a new role."""
+        """Change the role's properties except name and path, whose change creates a new role."""
         properties, old, name = request.properties, request.old_properties, request.physical_id
         client = request.client("iam")
         trust = policy_text(properties["AssumeRolePolicyDocument"])
@@ -104,7 +104,7 @@ class Policy(ResourceType):
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=POLICY_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Write the policy into its present roles; delete it from former roles, and under its former name."""
+        """Write the policy into its present roles; delete it from former roles, and delete it under a former name."""
         self._write(request, list(request.properties["Roles"]))
         renamed = request.changed("PolicyName")
         for role in set(request.old_properties["Roles"]) - (set() if renamed else set(request.properties["Roles"])):
@@ -177,7 +177,7 @@ def _role_attributes(role: dict[str, Any]) -> dict[str, str]:
 
 
 def _set_attached(client: Any, member: str, *, wanted: list[str], current: list[str], **fixed: str) -> None:
-    """Attach and detach policies of one role, or one policy at many roles; `member` is the request's varying member."""
+    """Attach and detach policies of one role, or roles of one policy; `member` is the member that varies."""
     for one in wanted:
         if one not in current:
             call(client, "attach_role_policy", **{member: one}, **fixed)

@@ -208,7 +208,7 @@ def _kind_fault(schema: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _is_kind(value: Any, kind: str) -> bool:
-    """Return True if a literal has a JSON type; as in CloudFormation, a number or boolean also counts as text."""
+    """Return True if a literal has the JSON type `kind`; as in CloudFormation, a number may be text and the reverse."""
     if kind == "array":
         return isinstance(value, list)
     if kind == "object":

@@ -1,4 +1,4 @@
-"""Resolving a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
+"""Resolve a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
 
 AWS: CloudFormation user guide, "Intrinsic function reference". An intrinsic function that is not supported is rejected
 with an error that names it. The module also finds the references in an expression; they determine the order of a deploy
@@ -278,7 +278,7 @@ class Reference:
 
 
 def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[Reference]:
-    """Return all references of an expression.
+    """Return all references to resources and parameters in an expression.
 
     Args:
         node: any part of a template.
