@@ -43,7 +43,7 @@ class TargetOperations:
         self._clients = clients
 
     async def register(self, request: Request) -> Answer:
-        """Answer RegisterScalableTarget; a capacity outside of new bounds is changed at once."""
+        """Answer RegisterScalableTarget; a capacity outside of the new bounds is changed at once."""
         resource = resource_of(request)
         target = self._targets.find(resource)
         minimum, maximum = _bounds(request, target)

@@ -39,7 +39,7 @@ class Scaler:
         self._wake = wake
 
     async def capacity(self, target: ScalableTarget) -> Capacity | None:
-        """Read the target's capacity; return None if SageMaker does not know the resource (any more)."""
+        """Read the target's capacity; return None if the resource does not exist in SageMaker."""
         try:
             return await self._clients.run(lambda: target.resource.read(self._clients.sagemaker()))
         except (ClientError, BotoCoreError, ServiceFault):

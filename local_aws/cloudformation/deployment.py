@@ -88,7 +88,7 @@ class ResourceWorker:
         self._stack.set_resource_status(resource, f"{verb}_COMPLETE")
 
     def update(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Update a resource in place; if its type returns another physical id, the resource was replaced."""
+        """Update a resource in place; if the update returns another physical id, the resource was replaced."""
         resource = self._stack.resources[definition.logical_id]
         old = resource.live
         assert old is not None  # noqa: S101 - only what exists is updated

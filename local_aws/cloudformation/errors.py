@@ -32,7 +32,7 @@ def unsupported(feature: str, *, allowed: str = "", fix: str = "") -> Validation
 
 
 def stack_not_found(name: str) -> ValidationError:
-    """Make the error for a stack that does not exist, in CloudFormation's words, by which the cdk CLI recognises it."""
+    """Make the error for a stack that does not exist, with CloudFormation's text, which the cdk CLI compares."""
     return ValidationError(f"Stack with id {name} does not exist")
 
 

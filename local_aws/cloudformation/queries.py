@@ -1,4 +1,4 @@
-"""The CloudFormation operations that only read: the engine's state in the form of CloudFormation's answers."""
+"""The CloudFormation operations that only read; they convert the engine's state to CloudFormation's answers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def evaluate(rule: Rule, data: Sequence[float | None]) -> Evaluation:
     """Evaluate an alarm's data, one value per period with the newest last.
 
     The data cover `LOOKED_BACK_MORE` more periods than the rule evaluates; these older periods replace periods without
-    data. TreatMissingData decides only if data are still missing then.
+    data. If data are still missing, the alarm's TreatMissingData decides.
     """
     stale = data[-1] is None
     there = [value for value in data if value is not None]

@@ -60,7 +60,7 @@ class StatisticSet:
         self.values[float(f"{value:.{_DIGITS}g}")] += times
 
     def add_set(self, *, count: float, total: float, minimum: float, maximum: float) -> None:
-        """Add a statistic set that a caller put; add to `values` too if all its samples are equal."""
+        """Add a statistic set that a caller put; if all its samples are equal, add them to `values` too."""
         self._include(count, total, minimum, maximum)
         if minimum == maximum:
             self.values[minimum] += count

@@ -1,7 +1,7 @@
 """The engine `docker`: the endpoint's container image, run in Docker on this machine.
 
-Source of labels and mount points: AWS, "Custom Containers Contract for Multi-Model Endpoints"; the container can only
-read the models. Source of the Hugging Face cache's folder: HF_HOME in the Dockerfile of the lmi image (DJL Serving
+Source of labels and mount points: AWS, "Custom Containers Contract for Multi-Model Endpoints", by which a container can
+only read its models. Source of the Hugging Face cache's folder: HF_HOME in the Dockerfile of the lmi image (DJL Serving
 0.36.0).
 """
 

@@ -117,7 +117,7 @@ class RequestBody:
         self.reserved = 0
 
     async def read(self, receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
-        """Read the whole body. If it comes in more than one piece, reserve memory before reading the second piece.
+        """Read the whole body. If the body comes in several pieces, reserve memory before the second.
 
         Args:
             receive: the request's ASGI `receive`, whose pieces have 64 KiB at most.

@@ -1,4 +1,4 @@
-"""The emulator's clock, which can run faster than real time, so that its minute can pass in a second of a test.
+"""The emulator's clock, which can run faster than real time, so that a minute passes in a second of a test.
 
 Alarm periods, cooldowns, idle times and schedules use this clock. Times in answers, such as those of scaling activities
 and alarms, are times of the machine's clock. The module also checks schedule expressions.

@@ -34,7 +34,7 @@ class Resource:
         return self.created
 
     def summary(self, noun: str) -> dict[str, Any]:
-        """Return the members of every answer about the resource; name and ARN begin with `noun`, such as Endpoint."""
+        """Return the members that every answer about the resource has, such as EndpointArn for `noun` Endpoint."""
         return {f"{noun}Name": self.name, f"{noun}Arn": self.arn, "CreationTime": self.created}
 
 

@@ -48,7 +48,7 @@ class CodeStore:
         self._unpacking = threading.Lock()
 
     def unpack(self, region: str, code: Mapping[str, Any]) -> Path:
-        """Fetch and unpack code, and return its folder; call `bind` once moto has accepted the function.
+        """Fetch and unpack code, and return its folder; call `bind` after moto has accepted the function.
 
         Args:
             region: the function's region.
@@ -63,7 +63,7 @@ class CodeStore:
                 return self._unpacked(package)
 
     def bind(self, region: str, name: str, folder: Path) -> None:
-        """Make a function run from a folder of `unpack`; delete its former folder unless another function uses it."""
+        """Make a function run from a folder that `unpack` made; delete its former folder if no function uses it."""
         self.remove(region, name, keep=folder)
         self._by_function[region, name] = folder
 

@@ -1,4 +1,4 @@
-"""The operations of Lambda: Invoke, and moto's management API with this package's store of code and LoggingConfig."""
+"""The operations of Lambda: Invoke, and moto's management API, for which this package keeps code and LoggingConfig."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ class ManagementCall:
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    """Return a body as a JSON object; return {} for any other body, whose request moto will reject."""
+    """Return a body as a JSON object; return {} for any other body, since moto rejects the request."""
     try:
         content = json.loads(body)
     except ValueError:

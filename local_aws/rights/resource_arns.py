@@ -41,7 +41,7 @@ def resources_of(call: Call) -> list[str]:
 
 
 def has_tags(call: Call) -> bool:
-    """Return True if a request contains tags, in the query protocol one member per tag such as `Tags.member.1`."""
+    """Return True if a request has tags; the query protocol has a member for each tag, such as `Tags.member.1`."""
     return any(name.partition(".")[0] in {"Tags", "tags"} and value for name, value in call.parameters.items())
 
 

@@ -243,7 +243,7 @@ class FakeFactory:
     If `failing` is True, all starts fail; otherwise the starts whose numbers, from 1, are in `fail_starts` fail. A
     start takes `delay_s` seconds and then waits at `start_gate`. `room` is the number of models that fit into a
     container. `starting` counts the starts in progress, and `given_up` the cancelled starts whose clean-up of 0.05 s
-    has ended. Loads and calls of models with the behaviour `held` wait at `gate`.
+    has ended. A load or call of a model whose file `behaviour` says `held` waits at `gate`.
     """
 
     def __init__(self) -> None:

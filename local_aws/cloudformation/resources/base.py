@@ -169,7 +169,7 @@ class ResourceType:
 
     @property
     def schema(self) -> Schema:
-        """AWS's schema of the type: create-only and read-only properties, attributes and tags."""
+        """AWS's schema of the resource type: its create-only and read-only properties, attributes and tags."""
         return schema_of(self.type)
 
     def create(self, request: Request) -> Outcome:

@@ -103,7 +103,9 @@ class Dashboard(ResourceType):
 
 
 def _check(body: str) -> None:
-    """Reject a body that CloudWatch would reject (AWS: Dashboard Body Structure and Syntax); moto accepts any text.
+    """Reject a dashboard body that CloudWatch would reject, since moto accepts any text as a body.
+
+    Source: AWS, "Dashboard Body Structure and Syntax".
 
     Raises:
         ResourceFailure: the body is not a JSON object with a list of widgets that each have a type and properties.

@@ -91,7 +91,7 @@ class Role(ResourceType):
 
 
 class Policy(ResourceType):
-    """AWS::IAM::Policy, a policy inline in one or more roles; its properties Users and Groups are not emulated."""
+    """AWS::IAM::Policy, an inline policy of one or more roles; its properties Users and Groups are not emulated."""
 
     type: ClassVar[str] = "AWS::IAM::Policy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "PolicyName", "Roles"})

@@ -54,7 +54,7 @@ class Schema:
         """Return True if a change of the value at `path` requires a new resource.
 
         The create-only property may be the value at the path, contain it, or be a part of it. A list index in `path`
-        matches the `*` of a create-only property.
+        matches a `*` in the path of a create-only property.
         """
         return any(
             all(one in ("*", other) for one, other in zip(fixed, path, strict=False))
