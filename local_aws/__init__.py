@@ -1,1 +1,1 @@
-"""A local AWS emulator: a deploy can be tested on it before it costs anything on AWS."""
+"""A local AWS emulator, on which a deploy can be tested before it costs anything on AWS."""

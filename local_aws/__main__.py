@@ -15,7 +15,7 @@ from local_aws.server import NAME, LocalAws, Settings
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run `python -m local_aws`; returns the exit status: 0 after SIGINT or SIGTERM, 1 for a fault to correct."""
+    """Run `python -m local_aws`; return 0 after SIGINT or SIGTERM, 1 for an error that the user has to correct."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """Return the server's settings; a catalog with faults raises CatalogError before the server starts."""
+    """Return the server's settings; check the catalog first, so that its faults raise CatalogError before the start."""
     catalog = options.catalog
     if catalog is not None:
         from cohost.catalog_file import load_catalog  # this module is needed only if a catalog is given

@@ -1,7 +1,8 @@
-"""The front door: accepts requests signed with a known key, and forwards each to the service in its credential scope.
+"""The gateway: accept requests signed with a known key, and forward each to the service in its credential scope.
 
-AWS requests carry their service in the SigV4 credential scope `KEY/DATE/REGION/SERVICE/aws4_request`, in the
-Authorization header or, when presigned, in the query parameter `X-Amz-Credential` (AWS: "Signature Version 4").
+An AWS request names its service in the SigV4 credential scope `KEY/DATE/REGION/SERVICE/aws4_request`. The scope is in
+the Authorization header or, for a presigned request, in the query parameter `X-Amz-Credential` (AWS: "Signature Version
+4").
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class CredentialScope:
 
 
 def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: int = 400) -> Response:
-    """Return an error in the wire format of the caller's protocol: JSON if the request uses JSON, else XML."""
+    """Return an error answer in the format of the request's protocol: JSON if the request uses JSON, else XML."""
     request_id = str(uuid.uuid4())
     shared = {"x-amzn-RequestId": request_id, **_error_type(code)}
     if _speaks_json(headers):
@@ -71,7 +72,7 @@ def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: in
 
 
 def refusal(verdict: NotSignedRight, scope: Scope) -> Response:
-    """Return the error for a request that the front door refuses, in the format of the service it was sent to."""
+    """Return the error answer to a request that the gateway refuses, in the format of the service that it is for."""
     headers, code, message = Headers(scope=scope), verdict.code, str(verdict)
     if verdict.service not in XML_SERVICES and _speaks_json(headers):
         return aws_error(headers, code=code.json, message=message, status=code.status)
@@ -102,16 +103,16 @@ def _speaks_json(headers: Mapping[str, str]) -> bool:
 
 
 class ThisMachineOnly:
-    """The outermost ASGI app of the server: refuses every request that a web page sends.
+    """The outermost ASGI app of the server, which refuses every request that comes from a web page.
 
-    A caller of this server can run code on this machine, as a Lambda function, so no web page may call it.
+    A caller of the server can run code on this machine, for example as a Lambda function, so no web page may call it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on to the inner app, or refuse it."""
+        """Pass a request on to the inner app, or refuse a request from a web page."""
         reason = foreign_caller(Headers(scope=scope)) if scope["type"] == "http" else None
         if reason is None:
             await self._app(scope, receive, send)
@@ -120,10 +121,10 @@ class ThisMachineOnly:
 
 
 class Gateway:
-    """The ASGI app of the front door, for signed requests only.
+    """The ASGI app of the gateway, for signed requests only.
 
-    The front door adds to the `scope` of a request `aws_key`, the `AccessKey` that signed the request, and for a
-    service `aws_scope`, the `CredentialScope` of the signature.
+    The gateway adds two entries to a request's ASGI `scope`: `aws_key`, the `AccessKey` that signed the request, and
+    for a request to a service `aws_scope`, the `CredentialScope` of the signature.
 
     Args:
         memory: the memory for the bodies of all requests.
@@ -152,7 +153,7 @@ class Gateway:
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on to its service; the answer has one Date and one Server header, whatever the service set."""
+        """Pass a request on to its service; the answer gets exactly one Date header and one Server header."""
         send = single_headers(send)
         try:
             async with self._memory.request() as body:
@@ -203,16 +204,17 @@ class Gateway:
         return self._services.get(caller.service, self._others)
 
     def _send_to(self, caller: Caller, call: Call | None, send: Send) -> Send:
-        """Return the `send` for the answer to a call."""
+        """Return the ASGI `send` for the answer to a call; for S3 reads it can hide that an object is missing."""
         if call is None or call.service != "s3" or call.operation not in _READS:
             return send
         return self._hiding_absence(caller, call, send)
 
     def _hiding_absence(self, caller: Caller, call: Call, send: Send) -> Send:
-        """Wrap a `send` so that a missing object is AccessDenied for a caller who may not list its key.
+        """Wrap a `send` so that a missing object gives AccessDenied to a caller who may not list the object's key.
 
-        Source: S3 API reference, GetObject and HeadObject: 404 with s3:ListBucket, 403 without. The key counts as the
-        prefix of a listing (ceph/ceph#68577, which follows S3).
+        S3 answers 404 to a caller with the permission s3:ListBucket, and 403 to other callers (S3 API reference,
+        GetObject and HeadObject). To evaluate this permission, S3 takes the key as the prefix of the listing
+        (ceph/ceph#68577, which follows S3).
         """
         bucket, key = call.parameters["Bucket"], call.parameters["Key"]
         listing = Request(
@@ -245,7 +247,7 @@ class Gateway:
         return hide
 
     async def _check_rights(self, caller: Caller, scope: Scope, query: str, body: bytes) -> Call | None:
-        """Check that the caller has the rights for its request, and return the call; None for one that is not judged.
+        """Check the caller's permissions for a request and return the call; None if no permissions limit the caller.
 
         Raises:
             NotSignedRight: the caller is a role without a right that the request needs, or may not assume a role.
@@ -272,7 +274,7 @@ async def _send_denial(reason: str, head: bool, send: Send) -> None:  # noqa: FB
 
 @dataclass(frozen=True, kw_only=True)
 class BodyLimit:
-    """The longest body in bytes that a service takes, and the error for a longer one."""
+    """The size in bytes of the largest request body that a service accepts, and the error for a larger body."""
 
     bytes: int
     code: Code
@@ -301,7 +303,7 @@ INVOCATIONS: Final = "/invocations"
 
 
 def body_limit(service: str, path: str) -> BodyLimit:
-    """Return the limit of the body of a request to a service, named by its signing name."""
+    """Return the size limit for the body of a request, by the service's signing name and the path."""
     if service == "s3":
         message = (
             f"Your proposed upload exceeds the maximum allowed size. This emulation takes {S3_BYTES} bytes in one "
@@ -335,7 +337,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replay(body: bytes) -> Receive:
-    """Return an ASGI `receive` that delivers `body`, which was read before, as the whole body of a request."""
+    """Return an ASGI `receive` that delivers `body`, which was read already, as the whole body of a request."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -344,7 +346,7 @@ def replay(body: bytes) -> Receive:
 
 
 def single_headers(send: Send) -> Send:
-    """Wrap an ASGI `send` so that each answer has exactly one Date and one Server header."""
+    """Wrap an ASGI `send` so that each answer has exactly one Date header and one Server header."""
 
     async def clean(message: Message) -> None:
         if message["type"] == "http.response.start":

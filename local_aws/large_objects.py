@@ -1,7 +1,8 @@
-"""Downloads of large S3 objects, in pieces from the file in which moto keeps them.
+"""Downloads of large S3 objects, which are sent in pieces from the file in which moto stores the object.
 
-moto answers a GET with the whole object in memory, and a GET of a range too: a download of 2 GB in ranges by ten
-threads, as boto3's `download_file` makes it, would read 2 GB hundreds of times and hold it ten times.
+By itself, moto reads the whole object into memory for every GET, even for a GET of a range. With boto3's
+`download_file`, which fetches an object of 2 GB as ranges in ten threads, moto would read 2 GB hundreds of times, and
+hold up to ten copies in memory at once.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _PLAIN_PARAMETERS: Final = re.compile(r"versionId|x-id|X-Amz-.*")
 
 @dataclass(frozen=True, kw_only=True)
 class LargeObject:
-    """A large object that moto keeps: its size in bytes, and moto's own record of it."""
+    """A large object that moto stores: its size in bytes, and moto's own record of the object."""
 
     size: int
     record: Any
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to `end`; other readers may use the file between two pieces."""
+        """Yield the bytes from `start` to before `end` in pieces; other readers can use the file between two pieces."""
         while start < end:
             with self.record.lock:
                 # moto's public `value` reads the whole file.
@@ -51,7 +52,7 @@ class LargeObject:
 
 
 def large_object(scope: Scope) -> LargeObject | None:
-    """Return the large object whose bytes a request to S3 asks for; None for any other request."""
+    """Return the large object whose content an S3 request asks for; None for any other request."""
     if scope["method"] != "GET":
         return None
     bucket, _, key = unquote(scope["raw_path"].decode("latin-1")).lstrip("/").partition("/")
@@ -69,7 +70,7 @@ def large_object(scope: Scope) -> LargeObject | None:
 
 
 def download(stored: LargeObject, head: Response, requested: str | None) -> Response:
-    """Return the answer with a large object's bytes, or with the requested range of them.
+    """Return the answer with a large object's content, or with the requested range of it.
 
     Args:
         stored: the object.
@@ -99,12 +100,12 @@ _INVALID_RANGE: Final = (
 
 
 def _checksums(head: Response) -> set[bytes]:
-    """Return the names of the headers with checksums of the whole object."""
+    """Return the names of an answer's headers that contain checksums of the whole object."""
     return {name.lower() for name, _ in head.raw_headers if name.lower().startswith(b"x-amz-checksum-")}
 
 
 def _is_range(requested: str | None) -> bool:
-    """Return True for a single range of bytes whose end is not before its start."""
+    """Return True if a Range header names a single range of bytes whose end is not before its start."""
     found = _RANGE.fullmatch(requested or "")
     if found is None or not (found[1] or found[2]):
         return False
@@ -112,7 +113,7 @@ def _is_range(requested: str | None) -> bool:
 
 
 def _span(requested: str | None, size: int) -> tuple[int, int]:
-    """Return the first byte of a range and the byte behind its last; equal if the object has no byte of the range."""
+    """Return the start and the end (exclusive) of a range in an object; both are equal if the range is empty."""
     if not _is_range(requested):
         return 0, size
     first, last = str(requested).removeprefix("bytes=").split("-")

@@ -1,12 +1,12 @@
-"""The services that moto emulates, run in this process through moto's public WSGI application.
+"""The services that moto emulates; moto's public WSGI application runs in this process.
 
 The module `moto_services` corrects three differences between moto and AWS, because each would make a deploy fail:
 - moto applies a bucket policy's Deny statement without its Condition, so a TLS-only policy denies all access;
 - a service that moto does not know gets an error in AWS's own form instead of a crash;
 - CloudTrail's LookupEvents, which the cdk CLI calls after a failed deploy, returns no events.
 
-Large objects of S3 are sent in pieces (`local_aws.large_objects`). moto puts the parts of an upload and the source of a
-copy together in memory; such requests are answered one at a time.
+Large S3 objects are sent in pieces (`local_aws.large_objects`). To join the parts of an upload, or to copy an object,
+moto holds the whole object in memory, so the emulator answers only one of these requests at a time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LOOKUP_EVENTS: Final = "LookupEvents"
 
 
 def moto_app(*, managed_policies: bool) -> ASGIApp:
-    """Return moto's whole server as an ASGI app. moto is imported only here: the import takes most of a second."""
+    """Return moto's whole server as an ASGI app. moto is imported only here, since its import takes almost a second."""
     # moto loads AWS's own managed policies only with this setting.
     os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = str(managed_policies).lower()
     # Web pages may not call the emulator (see the gateway), so moto's CORS headers must not allow it.
@@ -68,7 +68,7 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
 
 @cache
 def _dispatcher() -> Any:
-    """Return moto's dispatcher to its applications per service, always the same one, since moto's state is global."""
+    """Return moto's WSGI app for all services; it is made only once, since moto's state is global."""
     from moto import server
 
     moto: Any = server  # moto does not mark its documented names as exports
@@ -76,7 +76,7 @@ def _dispatcher() -> Any:
 
 
 def warm_up(clients: Clients) -> None:
-    """Call the services whose first call is slow, with small requests (IAM reads its managed policies for 2 s)."""
+    """Call each service whose first call is slow, such as IAM, which takes 2 s to read its managed policies."""
     # The server may have ended before the services answer.
     with contextlib.suppress(BotoCoreError, ClientError):
         clients.get("iam").list_roles(MaxItems=1)
@@ -86,7 +86,7 @@ def warm_up(clients: Clients) -> None:
 def issued_key(key_id: str) -> AccessKey | None:
     """Return the access key with this id that IAM's CreateAccessKey or STS issued; None if it is missing or inactive.
 
-    moto stores these keys: a key disappears with its user, by DeleteAccessKey and when moto is reset.
+    The keys are stored in moto: a key disappears with its user, by DeleteAccessKey, and when moto is reset.
     """
     from moto.backends import get_backend  # imported late, because moto takes seconds to load
 
@@ -112,7 +112,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
 
 def role_policies(arn: str) -> RolePolicies | None:
-    """Return the policies of the role with this ARN, or with a session of this ARN; None if there is no such role."""
+    """Return the policies of a role, by the role's ARN or the ARN of its session; None if there is no such role."""
     from moto.backends import get_backend  # imported late, because moto takes seconds to load
 
     iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
@@ -144,7 +144,7 @@ def _document(policy: object) -> Mapping[str, Any]:
 
 
 def key_of_object(region: str, bucket: str, name: str) -> ObjectKey | None:
-    """Return the customer's KMS key of an object; None if S3 or AWS manages its key, or there is no such object."""
+    """Return the customer's KMS key of an object; None for a key that S3 or AWS manages, or for a missing object."""
     from moto.backends import get_backend  # moto loads late
 
     s3: Any = get_backend("s3")[ACCOUNT_ID][PARTITION]
@@ -156,7 +156,7 @@ def key_of_object(region: str, bucket: str, name: str) -> ObjectKey | None:
 
 
 def key_of_bucket(region: str, bucket: str, stated: str) -> ObjectKey | None:
-    """Return the customer's KMS key of new objects: the key that the request states, or the bucket's default."""
+    """Return the customer's KMS key for a new object: the key that the request states, or the bucket's default key."""
     from moto.backends import get_backend  # moto loads late
 
     s3: Any = get_backend("s3")[ACCOUNT_ID][PARTITION]
@@ -172,7 +172,7 @@ def _is_true(setting: object) -> bool:
 
 
 def _customer_key(region: str, key_id: str | None, *, by_bucket: bool) -> ObjectKey | None:
-    """Return a key by its id, alias or ARN; None for a key that AWS manages."""
+    """Return a customer's KMS key by its id, alias or ARN; None for a key that AWS manages."""
     from moto.backends import get_backend  # moto loads late
 
     if not key_id or "alias/aws/" in key_id:
@@ -184,7 +184,7 @@ def _customer_key(region: str, key_id: str | None, *, by_bucket: bool) -> Object
 
 
 def knows(service: str, region: str) -> bool:
-    """Return True if moto has a service of this signing name."""
+    """Return True if moto emulates the service with this signing name."""
     # imported late, because moto takes seconds to load
     from moto.backends import get_service_from_url, list_of_moto_modules
 
@@ -195,7 +195,7 @@ def knows(service: str, region: str) -> bool:
 
 
 class MotoServices:
-    """The ASGI app for every service that moto emulates, or that nothing here emulates.
+    """The ASGI app for services that moto emulates, and for services that the emulator does not have at all.
 
     Args:
         moto: moto as an ASGI app, see `moto_app`.
@@ -208,7 +208,7 @@ class MotoServices:
         self._alone = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, by moto except for the cases in the module's docstring."""
+        """Answer one request; moto answers it, except in the cases that the module's docstring lists."""
         headers = Headers(scope=scope)
         body = await read_body(receive)
         signed: CredentialScope | None = scope.get("aws_scope")
@@ -246,7 +246,7 @@ class MotoServices:
         return self._known[signed.service]
 
     async def _bucket_policy(self, bucket: str, scope: Scope, body: bytes, send: Send) -> None:
-        """Answer PUT, GET and DELETE of a bucket policy: its full text is kept here, and moto gets what it supports."""
+        """Answer PUT, GET and DELETE of a bucket policy; keep its full text, and pass to moto what moto supports."""
         method = scope["method"]
         forwarded = without_conditional_denies(body) if method == "PUT" else body
         answer = await capture(self._moto, _with_length(scope, forwarded), forwarded)
@@ -261,7 +261,7 @@ class MotoServices:
 
 
 def without_conditional_denies(policy: bytes) -> bytes:
-    """Return the policy without its Deny statements that have a Condition; a text that is not JSON stays as it is."""
+    """Return a policy without the Deny statements that have a Condition; return a text that is not JSON unchanged."""
     with contextlib.suppress(ValueError, AttributeError):
         document: dict[str, Any] = json.loads(policy)
         statements = document.get("Statement", [])
@@ -272,7 +272,7 @@ def without_conditional_denies(policy: bytes) -> bytes:
 
 
 def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
-    """Return the bucket whose policy is requested, or None for any other request."""
+    """Return the bucket if a request reads or changes a bucket policy; otherwise None."""
     if signed is None or signed.service != "s3":
         return None
     if "policy" not in parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True):
@@ -281,10 +281,10 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
 
 
 def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
-    """Return the answer to a request to STS that moto would answer wrongly; None for the requests that moto gets.
+    """Return the answer to an STS request that moto would answer wrongly; None for requests that moto can answer.
 
-    moto's GetCallerIdentity knows only the keys that moto issued. moto's AssumeRole into another account would create
-    an empty second account, and moto's GetSessionToken and GetFederationToken return a fixed key that is public.
+    In moto, GetCallerIdentity knows only keys that moto issued. AssumeRole with a role of another account would create
+    an empty second account. GetSessionToken and GetFederationToken always return the same key, which is publicly known.
     """
     form = parse_qs(body.decode("latin-1") or scope["query_string"].decode("latin-1"))
     action, key = form.get("Action", [""])[0], scope.get("aws_key")
@@ -303,7 +303,7 @@ def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | No
 
 
 def _caller_identity(key: AccessKey) -> Response:
-    """Return the answer of GetCallerIdentity for a key that moto did not issue."""
+    """Return the answer to GetCallerIdentity for a key that moto did not issue."""
     members = (("UserId", key.user_id), ("Account", ACCOUNT_ID), ("Arn", key.principal))
     result = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in members)
     xml = (
@@ -315,25 +315,25 @@ def _caller_identity(key: AccessKey) -> Response:
 
 
 def _assembles(scope: Scope, headers: Mapping[str, str]) -> bool:
-    """Return True for a request whose object moto puts together in memory, so that there is one of them at a time."""
+    """Return True if moto builds the request's whole object in memory; such requests run one at a time."""
     return "x-amz-copy-source" in headers or (scope["method"] == "POST" and b"uploadId=" in scope["query_string"])
 
 
 def _head_of(scope: Scope) -> Scope:
-    """Return the request for the headers of the whole object that a GET names."""
+    """Return the scope of a HEAD request for the whole object that a GET request names."""
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]
     return _with_length({**scope, "method": "HEAD", "headers": headers}, b"")
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:
-    """Return the request's scope with a Content-Length: WSGI cannot read bodies in chunks, as both SDKs upload them."""
+    """Return a request's scope with a Content-Length, since WSGI cannot read the chunked bodies of SDKs' uploads."""
     dropped = (b"content-length", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in dropped]
     return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}
 
 
 async def capture(app: ASGIApp, scope: Scope, body: bytes) -> Response:
-    """Run `app` on one request and return its answer instead of sending it."""
+    """Run `app` on one request, and return its answer instead of sending the answer."""
     chunks: list[bytes] = []
     start: dict[str, Any] = {"status": 500, "headers": []}
 

@@ -80,7 +80,7 @@ MOST_REQUESTS: Final = 4096
 
 
 class LocalAws:
-    """The whole emulation on one bound port.
+    """The whole local AWS emulator on one port, which the constructor binds.
 
     Args:
         settings: the options of the command, such as port, folders and region.
@@ -135,14 +135,14 @@ class LocalAws:
         await self.auto_scaling.act_on_alarms(triggers)
 
     def _dependent_rights(self, call: Call) -> list[Dependent]:
-        """Return the rights that a call needs because of a scalable target, or of an object's KMS key."""
+        """Return the additional permissions that a call needs because of a scalable target or an object's KMS key."""
         return [*self._rights_of_scaling(call), *(Dependent(request=one) for one in ENCRYPTION.rights(call))]
 
     def _rights_of_scaling(self, call: Call) -> list[Dependent]:
-        """Return the rights that DeleteEndpoint needs in addition for an endpoint with a scalable target.
+        """Return the additional permissions that DeleteEndpoint needs if the endpoint has a scalable target.
 
-        Source of the error text: awslabs/stable-diffusion-aws-extension#161; of the right: SageMaker developer guide,
-        "Delete endpoints configured for auto scaling".
+        Source of the error text: awslabs/stable-diffusion-aws-extension#161. Source of the permission: SageMaker
+        developer guide, "Delete endpoints configured for auto scaling".
         """
         name = str(call.parameters.get("EndpointName", ""))
         if call.operation != "DeleteEndpoint" or not self.auto_scaling.targets_of(name):
@@ -244,7 +244,7 @@ class LocalAws:
             await self.sagemaker.shutdown()
 
     def serve(self, on_ready: Callable[[LocalAws], None] | None = None) -> None:
-        """Serve until SIGINT, SIGTERM or `stop`; `server.json` in the state folder exists as long as the server runs.
+        """Serve until SIGINT, SIGTERM or `stop`; while the server runs, the state folder contains `server.json`.
 
         Args:
             on_ready: called with this server when it begins to answer requests.
@@ -270,7 +270,7 @@ class LocalAws:
             )
 
     def stop(self) -> None:
-        """Make `serve` return; called from another thread."""
+        """Make `serve` return; call this method from another thread."""
         self._server.should_exit = True
 
     def _announce(self) -> None:
@@ -297,7 +297,7 @@ class _AnnouncingServer(uvicorn.Server):
 
 
 def _bind(port: int) -> socket.socket:
-    """Bind the front door's port, before any service is built.
+    """Bind the server's port, before any service is built.
 
     Raises:
         LocalError: the port is in use, not permitted to this user, or not from 0 to 65535.
@@ -324,9 +324,9 @@ def _bind(port: int) -> socket.socket:
 
 
 def _swallow_signals() -> dict[int, Any]:
-    """Ignore SIGINT and SIGTERM outside uvicorn's own handling; returns the previous handlers by signal number.
+    """Ignore SIGINT and SIGTERM except while uvicorn handles them; return the previous handlers by signal number.
 
-    uvicorn raises both signals once more after its shutdown, which would end the process before its clean-up.
+    After its shutdown, uvicorn sends the signal to the process again, which would end the process before its clean-up.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -334,7 +334,7 @@ def _swallow_signals() -> dict[int, Any]:
 
 
 def _remove_own(state: Path) -> None:
-    """Remove the file `server.json` at this path, unless a later server has written it."""
+    """Delete the file `server.json` at this path, unless another server has written it."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(state.read_text(encoding="utf-8"))["pid"] == os.getpid():
             state.unlink()
@@ -346,7 +346,7 @@ def _access_keys(settings: Settings) -> AccessKeys:
 
 
 def _nobody(_: LocalAws) -> None:
-    """Do nothing: the `on_ready` of a server that nobody waits for."""
+    """Do nothing: stand in for `on_ready` if nobody wants to know when the server is ready."""
 
 
 def _sagemaker(**arguments: Any) -> Any:  # its class is imported when it is needed
@@ -359,7 +359,7 @@ def _sagemaker(**arguments: Any) -> Any:  # its class is imported when it is nee
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options that `python -m local_aws up` was started with.
+    """The options with which `python -m local_aws up` was started.
 
     Args:
         port: the front door's port on 127.0.0.1; 0 takes a free one.

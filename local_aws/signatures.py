@@ -1,13 +1,12 @@
-"""Verification of requests' signatures: AWS's Signature Version 4, in the Authorization header or a presigned query.
+"""Verify requests' signatures of AWS's Signature Version 4, in the Authorization header or a presigned query.
 
 Source: IAM user guide, "Create a signed AWS API request", and S3's API reference, "Authenticating Requests".
 
-The signature covers method, path, query, headers and the body's hash. S3 requires the caller to declare this hash in
-`x-amz-content-sha256` (a hash, UNSIGNED-PAYLOAD, or one of the STREAMING-… forms): the signature covers the declared
-text, so an upload is forwarded without being read here. Callers of other services usually declare no hash; their bodies
-are small, and are read after all other checks. Bodies are not compared with the declared
-hash, and the signatures between the chunks of a streamed body are not checked: only the owner of the secret can have
-declared the hash.
+The signature covers method, path, query, headers and the body's hash. A caller of S3 must declare this hash in
+`x-amz-content-sha256`: a hash, UNSIGNED-PAYLOAD, or one of the STREAMING-… forms. The signature covers this declared
+text, so a signature can be verified without reading the upload. Callers of other services usually declare no hash;
+their bodies are small, and are read after all other checks. A body is not compared with the declared hash, and the
+chunk signatures of a streamed body are not checked, because only the owner of the secret can have declared the hash.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LONGEST_PRESIGNED_S: Final = 604_800
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """An error's code in the query protocol, in the JSON protocols and in S3, and its HTTP status."""
+    """The codes of one error in the query protocol, in the JSON protocols and in S3, and its HTTP status."""
 
     query: str
     json: str
@@ -64,7 +63,7 @@ NO_HASH: Final = Code(query="InvalidRequest", json="InvalidRequest", s3="Invalid
 
 
 class NotSignedRight(Exception):  # noqa: N818 - the request is wrong, not this program
-    """The front door refuses a request: its signature is not valid, or its caller lacks a right.
+    """The error for a request that the gateway refuses: an invalid signature, or a caller without permission.
 
     Args:
         code: the error's codes and HTTP status.
@@ -80,10 +79,10 @@ class NotSignedRight(Exception):  # noqa: N818 - the request is wrong, not this 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """The parts of a signature, as its request states them.
+    """The parts of a signature that a request contains.
 
-    `time` is the time of signing, `YYYYMMDDThhmmssZ`. `lasts` is the validity of a presigned query, None for a
-    signature in the Authorization header.
+    `time` is the time of signing in the form `YYYYMMDDThhmmssZ`. `lasts` is the validity period of a presigned query,
+    or None for a signature in the Authorization header.
     """
 
     key_id: str
@@ -107,7 +106,7 @@ class Caller:
 
 
 class Verifier:
-    """The check that each request was signed with the secret of a known access key.
+    """Checks that each request was signed with the secret of a known access key.
 
     Args:
         keys: the table of known access keys.
@@ -121,7 +120,7 @@ class Verifier:
         self._hint = f'The keys of this AWS are told by: eval "$({renewal})" (and `unset AWS_PROFILE` for cdk)'
 
     async def verify(self, scope: Scope, read_body: Callable[[str], Awaitable[bytes]]) -> tuple[Caller, bytes | None]:
-        """Return the caller of a request, and the request's body if it had to be read for the signature.
+        """Verify a request's signature; return its caller, and its body if the check had to read the body.
 
         Args:
             scope: the request's ASGI scope.
@@ -250,7 +249,7 @@ def _signature(*, credential: str, headers: str, value: str, **others: Any) -> S
 
 @lru_cache(maxsize=64)
 def _time(text: str) -> datetime | None:
-    """Return the time that a signature writes as `20261201T013000Z`; None for a text of another form."""
+    """Parse a signature's time such as `20261201T013000Z`; return None for a text of another form."""
     try:
         return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -258,7 +257,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _check_headers(signature: Signature, headers: Mapping[str, list[str]]) -> None:
-    """Check that the signature covers the headers `host` and `x-amz-…`, and that all signed headers are there."""
+    """Check that the signature covers `host` and all `x-amz-…` headers, and that no signed header is missing."""
     if "host" not in signature.headers:
         raise NotSignedRight(MISMATCH, "SignedHeaders lacks 'host', which must be signed.")
     unsigned = sorted(name for name in headers if name.startswith("x-amz-") and name not in signature.headers)
@@ -272,7 +271,7 @@ def _check_headers(signature: Signature, headers: Mapping[str, list[str]]) -> No
 
 
 def _declared(signature: Signature, headers: Mapping[str, list[str]]) -> str | None:
-    """Return the body's hash that the caller declares; None where the hash must be computed from the body."""
+    """Return the body hash that the caller declares; None if the hash must be computed from the body."""
     declared = headers.get(DECLARED_HASH)
     if declared is not None:
         return declared[0]
@@ -314,7 +313,7 @@ def _signed(request: str, signature: Signature, secret: str) -> str:
 
 @lru_cache(maxsize=256)
 def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Derive the signing key of a secret for a day, region and service; cached, since most calls share these."""
+    """Derive and cache a secret's signing key for a day, region and service, which many calls have in common."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -322,7 +321,7 @@ def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
 
 def _by_name(scope: Scope) -> dict[str, list[str]]:
-    """Return a request's headers: all values of each name, in their order."""
+    """Return a request's headers as a mapping from each name to all its values in order."""
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))

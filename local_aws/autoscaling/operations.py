@@ -43,7 +43,7 @@ class TargetOperations:
         self._clients = clients
 
     async def register(self, request: Request) -> Answer:
-        """Answer RegisterScalableTarget; new bounds hold at once."""
+        """Answer RegisterScalableTarget; a capacity outside of the new bounds is changed at once."""
         resource = resource_of(request)
         target = self._targets.find(resource)
         minimum, maximum = _bounds(request, target)
@@ -60,14 +60,14 @@ class TargetOperations:
         return {"ScalableTargetARN": target.arn}
 
     async def deregister(self, request: Request) -> Answer:
-        """Answer DeregisterScalableTarget; the target's policies, their alarms and its scheduled actions go too."""
+        """Answer DeregisterScalableTarget; delete the target's policies, scheduled actions and alarms too."""
         target = self._targets.get(resource_of(request))
         self._targets.remove(target)
         await self._delete_alarms(name for policy in target.policies.values() for name in policy.alarms)
         return {}
 
     async def put_policy(self, request: Request) -> Answer:
-        """Answer PutScalingPolicy; a target tracking policy gets new alarms each time."""
+        """Answer PutScalingPolicy; each call gives a target tracking policy new alarms and deletes its old alarms."""
         target = self._targets.get(resource_of(request))
         name = request["PolicyName"]
         old = target.policies.get(name)
@@ -180,7 +180,7 @@ class TargetOperations:
 
 
 def _bounds(request: Request, target: ScalableTarget | None) -> tuple[int, int]:
-    """Return the target's minimum and maximum capacity after a request; a new target needs both in the request."""
+    """Return the target's MinCapacity and MaxCapacity after a request; a request for a new target must give both."""
     minimum = request.get("MinCapacity", None if target is None else target.minimum)
     maximum = request.get("MaxCapacity", None if target is None else target.maximum)
     if minimum is None or maximum is None:

@@ -1,8 +1,8 @@
 """Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they request.
 
-The rules are those of `cohost.endpoint.scaling_rules`. Sources of this module: PredefinedMetricSpecification of the
-API reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
-CloudWatch".
+The module `cohost.endpoint.scaling_rules` contains the scaling rules. Sources: the API reference of
+PredefinedMetricSpecification and, for several policies on one target, of PutScalingPolicy. Source of the metrics: AWS,
+"Amazon SageMaker AI metrics in Amazon CloudWatch".
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _metric(resource: ScalableResource, configuration: Mapping[str, Any]) -> dic
 
 
 def _query(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a metric query of a policy into a metric query of an alarm, which states its period."""
+    """Convert a metric query of a policy into a metric query of an alarm by adding the period."""
     if (stat := query.get("MetricStat")) is None:
         return dict(query)
     return {**query, "MetricStat": {**stat, "Period": 60}}
@@ -171,7 +171,7 @@ def _query(query: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The capacity that a policy requests, and the cause of the request as the text of an activity."""
+    """The capacity that a policy requests, and the reason as the text `Cause` of the scaling activity."""
 
     wanted: int
     policy: Policy
@@ -179,7 +179,7 @@ class Proposal:
 
 
 class Policies:
-    """Changes the capacities of targets by the scaling policies that alarms trigger.
+    """Changes the capacities of scalable targets when alarms trigger the targets' scaling policies.
 
     Args:
         targets: the scalable targets with their policies.
@@ -195,7 +195,7 @@ class Policies:
         self._clock = clock
 
     async def act(self, triggers: Iterable[AlarmTrigger]) -> None:
-        """Apply the policies that alarms triggered at one time; a target gets the largest capacity of its proposals."""
+        """Apply policies that alarms triggered together; a target gets the largest capacity that they request."""
         by_target: dict[int, tuple[ScalableTarget, list[tuple[Policy, AlarmTrigger]]]] = {}
         for trigger in triggers:
             if (found := self._targets.of_action(trigger.action)) is not None:
@@ -246,18 +246,18 @@ class Policies:
         return None
 
     def _is_about_present(self, target: ScalableTarget, trigger: AlarmTrigger) -> bool:
-        """Return True if an alarm evaluated only periods since the target's capacity last rose above zero.
+        """Return True if an alarm evaluated no period before the target's capacity last rose above zero.
 
-        Periods before the capacity rose above zero are about a capacity that is gone. On AWS a start takes so long that
-        the alarm no longer evaluates such periods. In the emulator a start takes a second, and a copy that has just
-        started would be removed again.
+        Metrics of earlier periods describe instances or copies that no longer exist. On AWS a new copy starts so slowly
+        that the alarm no longer evaluates these periods. In the emulator a copy starts within a second, and the old
+        metrics would remove the new copy again.
         """
         return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
     def _all_low(self, target: ScalableTarget) -> bool:
-        """Return True if AlarmLow of every tracking policy that is allowed to scale in is in ALARM.
+        """Return True if every tracking policy that is allowed to scale in has its AlarmLow in the state ALARM.
 
-        User guide: "Multiple target tracking".
+        Source: Application Auto Scaling user guide, "Multiple target tracking".
         """
         lows = [policy.alarms[1] for policy in target.policies.values() if policy.tracks and policy.scales_in]
         return len(self._in_alarm(lows)) == len(lows)
@@ -280,7 +280,7 @@ class Policies:
 
 
 def _stepped(policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
-    """Return the capacity that a step policy requests; without values the metric equals the threshold (inferred)."""
+    """Return the capacity that a step policy requests; a metric without values counts as its threshold (inferred)."""
     values, threshold = trigger.values, trigger.threshold
     aggregated = {
         "Minimum": min(values, default=threshold),

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class AutoScaling:
-    """Application Auto Scaling of one account and region; `asgi` answers requests signed for that service.
+    """Application Auto Scaling of one account and region; `asgi` answers the requests to it.
 
-    Without scheduled actions nothing runs in the background.
+    No background work runs while no target has a scheduled action.
 
     Args:
         endpoint_url: returns the emulator's URL, where the other services are; called when first needed.
@@ -55,12 +55,12 @@ class AutoScaling:
         return [one for one in ids if one.lower().startswith(f"endpoint/{endpoint.lower()}/variant/")]
 
     async def act_on_alarms(self, triggers: Sequence[AlarmTrigger]) -> None:
-        """Apply the scaling policies that alarms have triggered, after the scheduled actions that are due."""
+        """Run the scheduled actions that are due, then apply the scaling policies that alarms have triggered."""
         self._actions.run_due()
         await self._policies.act(triggers)
 
     async def startup(self) -> None:
-        """Start to run scheduled actions. Call it once, in the event loop that serves `asgi`."""
+        """Start to run scheduled actions. Call this method once, in the event loop that serves `asgi`."""
         self._loop.start()
 
     async def shutdown(self) -> None:

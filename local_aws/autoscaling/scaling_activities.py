@@ -1,8 +1,8 @@
 """Change the capacities of scalable targets, one change per target at a time, and record each change as an activity.
 
-Texts of activities: Application Auto Scaling user guide, "Scaling activities". A change requested while a
-scaling activity is in progress waits for the next trigger of an alarm. SageMaker rejects a change while another
-client's change is in progress; the activity then fails with SageMaker's text.
+Texts of activities: Application Auto Scaling user guide, "Scaling activities". A policy that an alarm triggers during a
+scaling activity has no effect; the alarm triggers the policy again while it stays in ALARM. SageMaker rejects a change
+of capacity while another client's change is in progress; the activity then fails with SageMaker's error text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.2
 
 
 class Scaler:
-    """Changes the capacities of scalable targets; `wake` is called when a target is found outside of its bounds."""
+    """Changes the capacities of scalable targets; calls `wake` when a capacity is outside of its target's bounds."""
 
     def __init__(
         self, targets: ScalableTargets, clients: ServiceClients, changes: BackgroundTasks, wake: Callable[[], None]
@@ -39,16 +39,16 @@ class Scaler:
         self._wake = wake
 
     async def capacity(self, target: ScalableTarget) -> Capacity | None:
-        """Read the target's capacity; None if SageMaker does not know the resource, as after its deletion."""
+        """Read the target's capacity; return None if the resource does not exist in SageMaker."""
         try:
             return await self._clients.run(lambda: target.resource.read(self._clients.sagemaker()))
         except (ClientError, BotoCoreError, ServiceFault):
             return None
 
     def keep_within_bounds(self, target: ScalableTarget) -> None:
-        """Bring a capacity that is outside of the target's bounds to the nearer bound, in the background.
+        """In the background, change a capacity outside of the target's bounds to the nearest bound.
 
-        If a change is in progress, the capacity is brought into the bounds after that change.
+        If another change of the capacity is in progress, the bounds are applied after that change.
         """
         self._changes.begin(self._keep_within_bounds(target))
 

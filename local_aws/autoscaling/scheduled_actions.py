@@ -27,7 +27,7 @@ _KEPT: Final = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetA
 
 
 class ScheduledActions:
-    """Puts, deletes and runs scheduled actions; once a minute it retries targets that are outside of their bounds.
+    """Puts, deletes and runs scheduled actions; once a minute retries to bring capacities into their bounds.
 
     Args:
         account: the account and region in ARNs.
@@ -53,7 +53,7 @@ class ScheduledActions:
         self._retried = 0.0
 
     async def put(self, request: Request) -> Answer:
-        """Answer PutScheduledAction; an update keeps members that it leaves out, except StartTime and EndTime."""
+        """Answer PutScheduledAction; an update keeps members that its request omits, except StartTime and EndTime."""
         target = self._targets.get(resource_of(request))
         name = request["ScheduledActionName"]
         old = target.actions.get(name)
@@ -79,14 +79,14 @@ class ScheduledActions:
         return {}
 
     def next_due(self) -> float | None:
-        """Return the clock's time in seconds at which `run_due` has something to do next; None for never."""
+        """Return the clock's time in seconds at which `run_due` must be called next; None if it has nothing to do."""
         times = [action.due for target in self._targets for action in target.actions.values()]
         if any(target.outside for target in self._targets):
             times.append(self._retried + _RETRY_S)
         return min((time for time in times if time is not None), default=None)
 
     def run_due(self) -> None:
-        """Run the scheduled actions that are due, and once a minute retry targets that are outside of their bounds."""
+        """Run the scheduled actions that are due; once a minute, retry to bring capacities into their bounds."""
         now = self._clock.now()
         for target in self._targets:
             for action in target.actions.values():
@@ -117,7 +117,7 @@ class ScheduledActions:
 
 
 def _next_time(action: ScheduledAction, now: float) -> float | None:
-    """Return the clock's time in seconds at which a scheduled action is due next; None for never."""
+    """Return the clock's time in seconds of a scheduled action's next run; None if there is no next run."""
     definition = action.definition
     start = float(definition.get("StartTime", action.began))
     after = max(now, start - 1) if "StartTime" in definition else now

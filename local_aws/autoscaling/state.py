@@ -1,6 +1,6 @@
 """The state of Application Auto Scaling: scalable targets, their policies, scheduled actions and activities.
 
-ARNs have the forms of AWS's service authorization reference and of the examples in its user guide.
+ARNs have the forms that the Service Authorization Reference and the user guide's examples show.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _now() -> datetime:
 
 @dataclass(kw_only=True)
 class Policy:
-    """A scaling policy with the configuration of its type; `alarms` names the alarms that the service made for it."""
+    """A scaling policy with its configuration; `alarms` has the names of the alarms that the service made for it."""
 
     name: str
     arn: str
@@ -59,8 +59,9 @@ class Policy:
 class ScheduledAction:
     """A scheduled action, which sets new bounds of its target at certain times.
 
-    `definition` has the members of PutScheduledAction, `began` is the clock's time of the last such request, `due` the
-    clock's time of the next run or None for never. `began` and `due` are in seconds.
+    `definition` has the members of the last PutScheduledAction request, and `began` is the time of that request. `due`
+    is the time of the next run, or None if no run follows. `began` and `due` are times of the emulator's clock in
+    seconds.
     """
 
     name: str
@@ -158,11 +159,11 @@ class ScalableTargets:
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_KEPT)
 
     def __iter__(self) -> Iterator[ScalableTarget]:
-        """Iterate over a copy of the targets, so that targets may be added and removed meanwhile."""
+        """Iterate over a snapshot of the targets, so that targets may be added and removed during the loop."""
         return iter(list(self._targets.values()))
 
     def find(self, resource: ScalableResource) -> ScalableTarget | None:
-        """Return the target of a resource; None if the resource is not registered."""
+        """Return the scalable target of a resource; None if the resource is not registered."""
         return self._targets.get(resource)
 
     def get(self, resource: ScalableResource) -> ScalableTarget:
@@ -188,7 +189,7 @@ class ScalableTargets:
         return self._targets.get(target.resource) is target
 
     def of_action(self, action: str) -> tuple[ScalableTarget, Policy] | None:
-        """Return the policy that an alarm's action names, with its target; None for any other action."""
+        """Return the scalable target and the policy that an alarm's action names; None if it names no policy."""
         arn = action.partition(_CREATED_BY)[0]
         for target in self:
             for policy in target.policies.values():

@@ -1,4 +1,4 @@
-"""The resources that can be scaled by SageMaker's API: instances of production variants, copies of components.
+"""The resources that SageMaker's API can scale: instances of production variants, copies of inference components.
 
 Resource ids and dimensions: Application Auto Scaling API reference, RegisterScalableTarget.
 """
@@ -25,7 +25,7 @@ _COMPONENT: Final = re.compile(r"inference-component/[^/]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """A resource's capacity: the number of instances or copies, whether it changes, and why the last change failed."""
+    """A resource's capacity: its count, a flag for a change in progress, and the reason if the last change failed."""
 
     count: int
     changing: bool
@@ -34,7 +34,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class ScalableResource(ABC):
-    """A resource whose capacity can be set; `resource_of` checks that the resource's id fits its kind.
+    """A resource whose capacity can be set; `resource_of` checks that the id has the form of the resource's kind.
 
     Class attributes:
         dimension: the ScalableDimension.
@@ -127,7 +127,7 @@ class Component(ScalableResource):
         return {"InferenceComponentName": self._name}
 
     def read(self, client: SageMakerClient) -> Capacity:
-        """Read the copy count with DescribeInferenceComponent: the desired count during a change, else the current."""
+        """Read the copy count with DescribeInferenceComponent: during a change the desired, else the current count."""
         described: Any = client.describe_inference_component(InferenceComponentName=self._name)
         changing = described["InferenceComponentStatus"] != "InService"
         copies = described["RuntimeConfig"]

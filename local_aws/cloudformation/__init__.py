@@ -1,1 +1,1 @@
-"""CloudFormation: the query protocol of the cdk CLI and boto3 in front of a deployment engine."""
+"""CloudFormation: an engine that deploys stacks, behind the AWS query protocol that the cdk CLI and boto3 use."""

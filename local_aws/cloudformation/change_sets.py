@@ -1,7 +1,7 @@
 """Change sets: the changes that an update of a stack would make, computed before the update runs.
 
-As in AWS a value that is known only after the deploy counts as a change that may happen (`Evaluation: Dynamic`), and
-only values that can really differ are listed: an update in place does not change an ARN.
+As in AWS, a value that is known only after the deploy is listed as a possible change (`Evaluation: Dynamic`). A value
+that cannot change is not listed: for example, an update in place leaves a resource's ARN as it was.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Difference = tuple[str, Any, Any]
 
 
 class PlannedValues:
-    """The `Ref` and `Fn::GetAtt` values that resources will have after the deploy, as far as they are known."""
+    """The `Ref` and `Fn::GetAtt` values of resources after the deploy, or `UNKNOWN` for values not yet known."""
 
     def __init__(self, context: Context, stack: Stack) -> None:
         self._context = context
@@ -49,7 +49,7 @@ class PlannedValues:
         return live.attributes[name]
 
     def is_certain(self, reference: Reference) -> bool:
-        """Return True if the deploy does not change the value that a reference gives."""
+        """Return True if it is certain that the deploy does not change the value of a reference."""
         fate = self.fates.get(reference.target)
         if fate == "in place" and reference.attribute:
             live = self._live(reference.target)
@@ -62,7 +62,7 @@ class PlannedValues:
 
 
 def plan(context: Context, stack: Stack, target: Target) -> list[dict[str, Any]]:
-    """Return the `Changes` of a change set, in the order of the deploy; removals come last."""
+    """Return the `Changes` of a change set in the order of the deploy; removed resources come last."""
     values = PlannedValues(context, stack)
     resolver = context.resolver(stack, target, values)
     changes = []
@@ -150,7 +150,7 @@ def _details(
     before: Any,
     after: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the entries of `Details` for one changed path of a resource's properties, one entry per cause."""
+    """Yield the `Details` entries for one changed path of a resource's properties: one entry for each cause."""
     name = path.split("/")[2]
     replaces = resource_type.schema.replaces(tuple(path.split("/")[2:]), before, after)
     recreation = "Always" if replaces else "Never"
@@ -172,7 +172,7 @@ def _details(
 
 
 def _cause(stack: Stack, target: Target, values: PlannedValues, reference: Reference) -> tuple[str, str] | None:
-    """Return ChangeSource and Evaluation of a reference whose value changes; None if the value does not change."""
+    """Return the ChangeSource and Evaluation of a reference whose value changes; None if its value does not change."""
     if reference.target in target.parameters:
         previous = stack.target.parameters.get(reference.target) if stack.target is not None else None
         changed = previous is None or previous.value != target.parameters[reference.target].value
@@ -245,7 +245,7 @@ def _value_text(value: Any) -> str:
 
 
 def described(change: Mapping[str, Any], *, include_values: bool) -> dict[str, Any]:
-    """Describe a change as DescribeChangeSet does; values and contexts are included only if `include_values`."""
+    """Convert a change to DescribeChangeSet's form; leave out values and contexts unless `include_values` is True."""
     resource = dict(change["ResourceChange"])
     if not include_values:
         resource.pop("BeforeContext", None)

@@ -92,7 +92,7 @@ def _check_references(template: Template) -> None:
 
 
 def check_active_references(template: Template, active: Iterable[str], conditions: Mapping[str, bool]) -> None:
-    """Reject a reference from what is deployed to a resource that is not, because its condition does not hold.
+    """Reject a reference from a deployed resource or output to a resource that a false condition leaves out.
 
     Args:
         template: the template.
@@ -167,7 +167,7 @@ def check_rules(template: Template, resolver: Resolver) -> None:
 
 
 def needed_capabilities(template: Template) -> list[str]:
-    """Return the capabilities that a caller must acknowledge for this template."""
+    """Return the capabilities, such as CAPABILITY_IAM, that a caller must acknowledge for this template."""
     iam = [definition for definition in template.resources.values() if definition.type in IAM_TYPES]
     if any(NAMED_BY.get(definition.type) in definition.properties for definition in iam):
         return ["CAPABILITY_NAMED_IAM"]
@@ -175,7 +175,7 @@ def needed_capabilities(template: Template) -> list[str]:
 
 
 def check_capabilities(template: Template, acknowledged: Iterable[str]) -> None:
-    """Reject IAM resources that the caller did not acknowledge.
+    """Reject a template with IAM resources if the caller did not acknowledge the needed capability.
 
     Raises:
         CloudFormationError: a needed capability is missing (code `InsufficientCapabilitiesException`).

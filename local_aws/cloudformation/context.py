@@ -1,4 +1,4 @@
-"""The state and helpers that all operations of one region share: stacks, resource types, outputs and exports."""
+"""The state and helpers that all stack operations of one region share: stacks, resource types, outputs and exports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DeployedValues:
-    """The `Ref` and `Fn::GetAtt` values of the resources that a stack has now."""
+    """The `Ref` and `Fn::GetAtt` values of the resources that exist in a stack at present."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -75,11 +75,11 @@ class Context:
         self.lock = threading.RLock()
 
     def s3(self) -> Any:  # boto3's client
-        """Return the client of S3 with the rights of the caller."""
+        """Return an S3 client whose calls are made with the caller's permissions."""
         return caller_client(self.clients, "s3", self.region)
 
     def lookup_ssm(self, name: str) -> str:
-        """Return the value of an SSM parameter, `name` or `name:version`.
+        """Return the value of an SSM parameter; `name` may end in `:VERSION`.
 
         Raises:
             ValidationError: the parameter cannot be read.
@@ -93,7 +93,7 @@ class Context:
             ) from None
 
     def exports(self) -> dict[str, tuple[Stack, str]]:
-        """Return all exports of the region by export name, each as the exporting stack and the value."""
+        """Return the region's exports: for each export name, the exporting stack and the value."""
         return {
             name: (stack, value)
             for stack in list(self.stacks)
@@ -106,7 +106,7 @@ class Context:
         return [stack.name for stack in list(self.stacks) if stack.deleted is None and export in stack.imports]
 
     def resolver(self, stack: Stack, target: Target, values: Values, *, imports: set[str] | None = None) -> Resolver:
-        """Make a resolver of the target's template for a stack; `imports` collects the export names that are read."""
+        """Make a resolver of the target's template for a stack; it adds each export name that it reads to `imports`."""
 
         def import_value(name: str) -> str:
             exports = self.exports()
@@ -131,7 +131,7 @@ class Context:
         )
 
     def active(self, stack: Stack, target: Target) -> list[str]:
-        """Return the logical ids of the target's resources, except those whose condition does not hold."""
+        """Return the logical ids of the target's resources whose condition is true or absent."""
         resolver = self.resolver(stack, target, DeployedValues(stack))
         return [
             name
@@ -140,13 +140,13 @@ class Context:
         ]
 
     def graph(self, stack: Stack, target: Target) -> Graph:
-        """Return the dependency graph of the target's active resources."""
+        """Return the dependency graph of the target's resources whose condition is true or absent."""
         resolver = self.resolver(stack, target, DeployedValues(stack))
         return dependencies(target.template, self.active(stack, target), resolver.conditions())
 
 
 def outputs_of(target: Target, resolver: Resolver) -> list[dict[str, str]]:
-    """Return the outputs whose condition holds, in the form of DescribeStacks."""
+    """Return the template's outputs whose condition is true or absent, in the form of DescribeStacks."""
     outputs = []
     for key, spec in target.template.section("Outputs").items():
         condition = spec.get("Condition")
@@ -180,7 +180,7 @@ def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]])
 
 
 def reject_if_used(context: Context, export: str, verb: str) -> None:
-    """Reject the removal or change of an export that stacks import.
+    """Reject the removal or change of an export that other stacks import.
 
     Raises:
         ValidationError: the export is in use; the text names the importing stacks.

@@ -1,8 +1,9 @@
-"""Bring the resources of a stack to a target: create, update, replace and delete them, and write their events.
+"""Create, update, replace and delete a stack's resources until they match a target; write the stack's events.
 
 A target is a template with parameters and tags. A deployment processes the resources in the order of the dependency
-graph, resolves the properties of each resource again, and changes the resource only if they differ from its present
-properties. So a custom resource that keeps its physical id does not change the resources that refer to it.
+graph. Each resource's properties are resolved anew, and the resource is changed only if they differ from its present
+properties. So an update of a custom resource does not change resources that refer to its physical id if that id stays
+the same.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ResourceWorker:
         self._make(resource, properties, verb="CREATE", reason=None)
 
     def replace(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Create a new physical resource in place of the present one, which is left for the clean-up."""
+        """Create a new physical resource in place of the present one, and note the old one for the later clean-up."""
         resource = self._stack.resources[definition.logical_id]
         assert resource.live is not None  # noqa: S101 - only what exists is replaced
         resource_type = self._context.resource_types.get(definition.type)
@@ -87,7 +88,7 @@ class ResourceWorker:
         self._stack.set_resource_status(resource, f"{verb}_COMPLETE")
 
     def update(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Update a resource in place; if its type returns another physical id, the resource was replaced."""
+        """Update a resource in place; if the update returns another physical id, the resource was replaced."""
         resource = self._stack.resources[definition.logical_id]
         old = resource.live
         assert old is not None  # noqa: S101 - only what exists is updated
@@ -224,7 +225,7 @@ class Deployment:
         self._resolver = context.resolver(stack, target, DeployedValues(stack), imports=self.imports)
 
     def run(self) -> Failures:
-        """Create and update the resources in order; after a failure no other is begun, and long waits are cancelled."""
+        """Create and update the resources in order; after a failure, start no other one and cancel long waits."""
         graph = self._context.graph(self._stack, self._target)
         return run(graph, self._apply, on_failure=self._stack.cancelled.set)
 
@@ -257,12 +258,12 @@ class Deployment:
 def needs_replacement(
     context: Context, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]
 ) -> bool:
-    """Return True if a change of the resource from `live` to `properties` needs a new physical resource."""
+    """Return True if the change of a resource from `live` to `properties` needs a new physical resource."""
     return context.resource_types.get(definition.type).replaces(live.properties, properties)
 
 
 def clean_up_after_success(context: Context, stack: Stack, target: Target, journal: Journal) -> Failures:
-    """Remove the resources that the new template lacks or that were replaced, in the old template's reverse order."""
+    """Delete replaced resources and resources that the new template lacks, in reverse of the old template's order."""
     active = set(context.active(stack, target))
     removals = [(one, _replace_policy(one)) for one in journal.obsolete]
     for logical_id, resource in list(stack.resources.items()):
@@ -281,7 +282,7 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
 
 
 def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[str]) -> Failures:
-    """Delete every resource of a stack, dependants first; logical ids in `retain` are not deleted, only forgotten."""
+    """Delete every resource of a stack, dependants first; keep resources whose logical id is in `retain`."""
     removals = []
     for logical_id, resource in list(stack.resources.items()):
         if resource.live is None:
@@ -309,7 +310,7 @@ def delete_in_order(
     *,
     ended: dict[str, StackResource] | None = None,
 ) -> Failures:
-    """Delete physical resources, dependants first, and move their records from the stack to `ended` if it is given."""
+    """Delete physical resources, dependants first, and move their records from the stack to `ended` if given."""
     by_id: dict[str, list[tuple[Obsolete, str]]] = {}
     for obsolete, policy in removals:
         by_id.setdefault(obsolete.definition.logical_id, []).append((obsolete, policy))
@@ -328,7 +329,7 @@ def delete_in_order(
 
 
 def failure_reason(stack: Stack, failures: Failures) -> str:
-    """Return the reason of a stack's status in CloudFormation's words: the failed resources, grouped by verb."""
+    """Return a failed stack's reason in CloudFormation's words: which resources failed to create, update or delete."""
     by_verb: dict[str, list[str]] = {}
     for name in failures:
         resource = stack.resources.get(name)

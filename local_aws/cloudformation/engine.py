@@ -1,6 +1,6 @@
-"""The operations on stacks: their sequence of statuses, and the work in each status.
+"""The operations on stacks: the statuses that each operation passes through, and the work in each status.
 
-Each operation runs in its own thread; callers get the stack's id at once and poll its events.
+Each operation runs in its own thread. Callers get the stack's id at once, and poll the stack's events.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Engine:
         self._start(stack, "CREATE_IN_PROGRESS", token, lambda: self._create(stack, target, on_failure))
 
     def update(self, stack: Stack, target: Target, *, token: str | None, disable_rollback: bool = False) -> None:
-        """Bring an existing stack to another target.
+        """Update an existing stack to another target (template, parameters and tags).
 
         Raises:
             ValidationError: the stack's status does not allow an update.
@@ -115,7 +115,7 @@ class Engine:
 
     @staticmethod
     def _guarded(stack: Stack, work: Callable[[], None]) -> None:
-        """Run an operation, and set the stack's `settled` even if the operation raises."""
+        """Run an operation on a stack, and set the event `settled` at its end, even if the operation raises."""
         try:
             work()
         except Exception as error:

@@ -12,18 +12,18 @@ from local_aws.kit.query_protocol import QueryError
 
 
 class CloudFormationError(QueryError):
-    """A request that CloudFormation rejects, with one of its error codes."""
+    """The error for a request that CloudFormation rejects, with CloudFormation's error code."""
 
 
 class ValidationError(CloudFormationError):
-    """A template, a parameter or a stack's state does not allow the request."""
+    """The error for a request that its template, a parameter or the stack's state does not allow."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationError", message)
 
 
 class ResourceFailure(Exception):  # noqa: N818 - the name follows CloudFormation's status CREATE_FAILED
-    """An operation on one resource failed; the text is the reason that its event shows."""
+    """The error for a failed operation on one resource; the text is the reason that the resource's event shows."""
 
 
 def unsupported(feature: str, *, allowed: str = "", fix: str = "") -> ValidationError:
@@ -32,7 +32,7 @@ def unsupported(feature: str, *, allowed: str = "", fix: str = "") -> Validation
 
 
 def stack_not_found(name: str) -> ValidationError:
-    """Make the error for a stack that does not exist, in the words that boto3 users and the cdk CLI know."""
+    """Make the error for a stack that does not exist, with CloudFormation's text, which the cdk CLI compares."""
     return ValidationError(f"Stack with id {name} does not exist")
 
 

@@ -1,4 +1,4 @@
-"""The dependency graph of a template's resources, and parallel work in the order of a graph.
+"""The dependency graph of a template's resources, and parallel work in the order of such a graph.
 
 A graph maps each name to the names that it waits for.
 """
@@ -23,7 +23,7 @@ Graph = dict[str, set[str]]
 
 
 def dependencies(template: Template, active: Iterable[str], conditions: Mapping[str, bool]) -> Graph:
-    """Return the graph of the active resources: each waits for its DependsOn and for the references in its properties.
+    """Return the graph in which each active resource waits for its DependsOn and for the resources that it refers to.
 
     Raises:
         ValidationError: resources wait for each other; the text names them.
@@ -53,7 +53,7 @@ def reverse(graph: Mapping[str, Iterable[str]]) -> Graph:
 
 
 def restricted(graph: Mapping[str, Iterable[str]], names: Iterable[str]) -> Graph:
-    """Return the graph of `names` alone, with dependencies through other names kept; unknown names wait for nothing."""
+    """Return the graph of `names` alone, with indirect dependencies; a name unknown to `graph` waits for nothing."""
     kept = set(names)
     return {name: kept & _reachable(graph, name) for name in kept}
 
@@ -75,7 +75,7 @@ def run(
     *,
     on_failure: Callable[[], None] | None = None,
 ) -> dict[str, Exception]:
-    """Call `action` for every name in order, for names that do not depend on each other at the same time.
+    """Call `action` for every name in the order of the graph; independent names run at the same time.
 
     Args:
         graph: the names that each name waits for.
@@ -119,7 +119,7 @@ class _Threads:
             self.running += 1
 
     def wait(self) -> tuple[str, Exception | None]:
-        """Wait until another name is finished; return it with its exception, which is None if it succeeded."""
+        """Wait until another name is finished; return the name with its exception, or with None on success."""
         outcome = self._finished.get()
         self.running -= 1
         return outcome

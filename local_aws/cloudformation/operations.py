@@ -1,4 +1,4 @@
-"""The CloudFormation operations that change stacks and change sets, and the targets that their requests describe."""
+"""The CloudFormation operations that change stacks and change sets, and the conversion of their requests to targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def find_stack(context: Context, name: str) -> Stack | None:
-    """Return the stack with an id, deleted or not, or the existing stack with a name; None if there is neither."""
+    """Return the stack that `name` identifies: by id any stack, also a deleted one; by name only an existing stack."""
     for stack in reversed(context.stacks):
         if stack.arn == name or (stack.name == name and stack.deleted is None):
             return stack
@@ -36,7 +36,7 @@ def find_stack(context: Context, name: str) -> Stack | None:
 
 
 def get_stack(context: Context, name: str) -> Stack:
-    """Return the stack of `find_stack`; raise ValidationError if there is none."""
+    """Return the stack that `find_stack` finds; raise ValidationError if it finds none."""
     stack = find_stack(context, name)
     if stack is None:
         raise stack_not_found(name)
@@ -44,7 +44,7 @@ def get_stack(context: Context, name: str) -> Stack:
 
 
 def get_change_set(context: Context, request: Mapping[str, Any]) -> tuple[Stack, ChangeSet]:
-    """Return the change set that a request names by its id, or by its name and its stack.
+    """Return a change set and its stack; a request names the change set by id, or by name and stack.
 
     Raises:
         CloudFormationError: the change set does not exist (`ChangeSetNotFound`).
@@ -89,7 +89,7 @@ def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> T
 
 
 def _check_types(stack: Stack, target: Target) -> None:
-    """Reject a change of a resource's type, which CloudFormation takes under another logical id only."""
+    """Reject another type for an existing logical id; a resource of another type needs a new logical id."""
     changed = [
         name
         for name, definition in target.template.resources.items()
@@ -145,7 +145,7 @@ def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer DeleteStack; a stack that does not exist, or is being deleted, is not an error."""
+    """Answer DeleteStack; do nothing if the stack does not exist or is already being deleted."""
     stack = find_stack(engine.context, str(request["StackName"]))
     if stack is None or stack.deleted is not None or stack.status == "DELETE_IN_PROGRESS":
         return {}
@@ -163,7 +163,7 @@ def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def roll_back_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer RollbackStack, and ContinueUpdateRollback without skipped resources."""
+    """Answer RollbackStack and ContinueUpdateRollback; a list of resources to skip is rejected."""
     if request.get("ResourcesToSkip"):
         raise unsupported("ResourcesToSkip")
     with engine.context.lock:
@@ -186,7 +186,7 @@ def update_termination_protection(engine: Engine, request: Mapping[str, Any]) ->
 
 
 def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds the plan complete."""
+    """Answer CreateChangeSet; the changes are computed at once, so the first DescribeChangeSet already lists them."""
     # ImportExistingResources only permits an import (`cdk bootstrap` always sets it). Here an existing resource is not
     # imported, but fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":
@@ -219,7 +219,7 @@ def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ExecuteChangeSet; the stack's other change sets are deleted."""
+    """Answer ExecuteChangeSet; start the operation, and delete the stack's other change sets."""
     with engine.context.lock:
         stack, change_set = get_change_set(engine.context, request)
         if change_set.execution_status != "AVAILABLE":
@@ -257,7 +257,7 @@ def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def outputs_differ(engine: Engine, stack: Stack, target: Target) -> bool:
-    """Return True if the target has other outputs than the stack, as far as that is known before the deploy."""
+    """Return True if, as far as is known before the deploy, the target's outputs differ from the stack's."""
     context = engine.context
     if stack.status == REVIEW:
         return True

@@ -1,4 +1,4 @@
-"""The CloudFormation operations that only read: the engine's state in the form of CloudFormation's answers."""
+"""The CloudFormation operations that only read; they convert the engine's state to CloudFormation's answers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def resource_view(stack: Stack, resource: StackResource) -> dict[str, Any]:
 def event_page(stack: Stack, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
     """Return one page of a stack's events, newest first, and the token of the next page.
 
-    The token counts the events that are older than the page, so that new events between two calls shift no page.
+    The token counts the events that are older than the page, so new events between two calls do not shift the next
+    page.
     """
     end = len(stack.events) if token is None else int(token)
     start = max(0, end - EVENTS_PER_PAGE)
@@ -148,7 +149,7 @@ def describe_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ListStacks, deleted stacks included."""
+    """Answer ListStacks; the list includes deleted stacks."""
     wanted = set(request.get("StackStatusFilter", []))
     stacks = [one for one in reversed(engine.context.stacks) if not wanted or one.status in wanted]
     return {"StackSummaries": [stack_summary(one) for one in stacks]}
@@ -165,14 +166,14 @@ def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ListStackResources; a deleted stack lists its last resources, with retained ones as DELETE_SKIPPED."""
+    """Answer ListStackResources; for a deleted stack list its last resources, retained ones as DELETE_SKIPPED."""
     stack = get_stack(engine.context, str(request["StackName"]))
     resources = [*stack.resources.values(), *(stack.ended.values() if stack.deleted is not None else ())]
     return {"StackResourceSummaries": [resource_summary(one) for one in resources]}
 
 
 def describe_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer DescribeStackResources, by stack or by the physical id of one of its resources."""
+    """Answer DescribeStackResources; the request names the stack, or the physical id of a resource in the stack."""
     physical = request.get("PhysicalResourceId")
     if request.get("StackName"):
         stack = get_stack(engine.context, str(request["StackName"]))
@@ -198,7 +199,7 @@ def describe_stack_resource(engine: Engine, request: Mapping[str, Any]) -> Answe
 
 
 def get_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer GetTemplate for a stack or a change set; without transforms both stages have the same template."""
+    """Answer GetTemplate for a stack or change set; `Original` and `Processed` are the same without transforms."""
     if request.get("ChangeSetName"):
         target = get_change_set(engine.context, request)[1].target
         return {"TemplateBody": target.template.body, "StagesAvailable": ["Original", "Processed"]}
@@ -225,7 +226,7 @@ def get_template_summary(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def validate_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer ValidateTemplate, with the checks that a deploy makes before it creates a resource."""
+    """Answer ValidateTemplate; make the same checks that a deploy makes before it creates the first resource."""
     template = _template(engine, request)
     check_template(template, engine.context.resource_types)
     summary = get_template_summary(engine, {"TemplateBody": template.body})

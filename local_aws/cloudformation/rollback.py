@@ -36,7 +36,7 @@ def roll_back(context: Context, stack: Stack, prefix: str, *, reason: str) -> No
 
 
 def run_rollback(context: Context, stack: Stack, prefix: str, *, reason: str | None) -> None:
-    """Restore the resources of a stack whose status is `PREFIX_IN_PROGRESS`, and set the status that follows."""
+    """Restore a stack's resources, and set the rollback's statuses, which all begin with `prefix`."""
     journal, failed_target = stack.open_journal, stack.target
     assert failed_target is not None  # noqa: S101 - a stack that is rolled back had a target
     rollback = Rollback(context, stack, journal)
@@ -56,7 +56,7 @@ def run_rollback(context: Context, stack: Stack, prefix: str, *, reason: str | N
 
 
 class Rollback:
-    """Brings a stack back to the resources that its journal recorded before the failed operation."""
+    """Restores the resources that a stack had before the failed operation, as its journal recorded them."""
 
     def __init__(self, context: Context, stack: Stack, journal: Journal) -> None:
         self._context = context
@@ -64,7 +64,7 @@ class Rollback:
         self._journal = journal
 
     def restore(self) -> Failures:
-        """Bring every resource that existed before the operation back to the properties that it had."""
+        """Give every resource that existed before the failed operation its former properties again."""
         previous = self._journal.previous
         if previous is None:
             return {}

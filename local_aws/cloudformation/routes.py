@@ -1,4 +1,4 @@
-"""The HTTP interface of CloudFormation: the query protocol of the cdk CLI and boto3, with an engine per region."""
+"""The HTTP interface of CloudFormation: the query protocol that the cdk CLI and boto3 use, and an engine per region."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class CloudFormation:
         return self._engines[region]
 
     def stop(self) -> None:
-        """End the long waits of the running operations."""
+        """End the long waits of all running stack operations."""
         for engine in self._engines.values():
             engine.stop()
 
@@ -130,7 +130,7 @@ def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Respon
 
 
 async def _hold(engine: Engine, arguments: Mapping[str, Any]) -> None:
-    """Wait while an operation on the requested stack runs, at most HOLD_SECONDS."""
+    """Wait until no operation on the requested stack runs, at most HOLD_SECONDS."""
     stack = find_stack(engine.context, str(arguments.get("StackName", "")))
     waited = 0.0
     while stack is not None and not stack.settled.is_set() and waited < HOLD_SECONDS:

@@ -27,7 +27,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """An existing physical resource: the properties that it was given and the attributes that it has."""
+    """An existing physical resource, with the properties of its last create or update and its attributes."""
 
     type: str
     physical_id: str
@@ -76,7 +76,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The template, parameters and tags that a stack is to be brought to."""
+    """The template, parameters and tags that a stack is to have after an operation."""
 
     template: Template
     parameters: Mapping[str, Parameter]
@@ -85,7 +85,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Obsolete:
-    """A physical resource that its stack no longer uses, and that a clean-up is to delete or retain."""
+    """A physical resource that its stack no longer uses; a clean-up deletes or retains it."""
 
     definition: ResourceDefinition
     live: Live
@@ -114,7 +114,7 @@ class Journal:
 
 @dataclass(kw_only=True)
 class ChangeSet:
-    """A change set: a planned target of a stack, which may be executed once."""
+    """A change set: a planned update of a stack, which can be executed once."""
 
     arn: str
     name: str
@@ -132,8 +132,8 @@ class ChangeSet:
 class Stack:
     """One stack. A stack's operations run one at a time; `settled` is set while no operation runs.
 
-    `ended` holds the resources that were deleted or retained with the stack: CloudFormation still lists them. `caller`
-    is the key of the last request that changed the stack; None for a change without a request.
+    `ended` has the resources of a deleted stack, deleted and retained ones: CloudFormation still lists them. `caller`
+    is the access key that signed the last request to change the stack; None if no request caused the change.
     """
 
     arn: str
@@ -161,12 +161,12 @@ class Stack:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
-        """Set `settled`, since no operation on a new stack runs."""
+        """Set the event `settled`, since no operation runs on a new stack."""
         self.settled.set()
 
     @property
     def open_journal(self) -> Journal:
-        """The journal of the running operation; every operation but a deletion has a journal."""
+        """The journal of the running operation, which must not be a deletion: a deletion may have no journal."""
         assert self.journal is not None  # noqa: S101 - see above
         return self.journal
 

@@ -1,1 +1,1 @@
-"""CloudWatch: moto stores alarms, this package stores metrics, evaluates the alarms and notifies SNS topics."""
+"""CloudWatch: moto stores the alarms; this package stores metrics, evaluates the alarms and notifies SNS topics."""

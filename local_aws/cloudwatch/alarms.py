@@ -1,7 +1,7 @@
-"""Metric alarms for evaluation: their rule, the metrics and expressions that they read, and their state.
+"""Metric alarms in the form that evaluation needs: their rule, their metrics and expressions, and their state.
 
-CloudWatch reads more periods than it evaluates, so that late data do not count as missing; the tables of the user
-guide ("Configuring how CloudWatch alarms treat missing data") show two additional periods.
+CloudWatch reads more periods than it evaluates, so that data which arrive late do not count as missing. The tables of
+the user guide ("Configuring how CloudWatch alarms treat missing data") show two additional periods.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ class Alarm:
         return FINE if self.period < COARSE else COARSE
 
     def actions(self, state: State) -> list[str]:
-        """Return the actions that the alarm has for a state; none while the alarm's actions are disabled."""
+        """Return the alarm's actions for a state; none if ActionsEnabled is false."""
         return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
 
     def data(self, metrics: MetricStore, end: float) -> list[float | None]:
-        """Return the alarm's value for each period up to the time `end`, the newest last; None without data."""
+        """Return the alarm's values of the periods until `end`, newest last; None for a period without data."""
         count = self.rule.periods + LOOKED_BACK_MORE
         starts = [end - self.period * (count - index) for index in range(count)]
         series = {name: self._read(metrics, query, starts) for name, query in self.queries.items()}
@@ -144,7 +144,7 @@ class Alarm:
         return series[self.result]
 
     def has_few_samples(self, metrics: MetricStore, end: float) -> bool:
-        """Return True if the alarm's percentile has too few samples, and the alarm is set to ignore such periods."""
+        """Return True if the alarm ignores percentiles of few samples, and its newest period has too few samples."""
         if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
             return False
         query = self.queries.get(self.result)
@@ -161,7 +161,7 @@ class Alarm:
 
     @functools.cached_property
     def _order(self) -> list[str]:
-        """The ids of the expressions, each after the expressions that it refers to; CloudWatch rejects circles."""
+        """The ids of the expressions, each after those that it refers to; CloudWatch rejects circular references."""
         done: list[str] = []
         seen: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Evaluate alarms and carry out their actions; moto stores the alarms, whose states are set with SetAlarmState."""
+"""Evaluate alarms and carry out their actions; SetAlarmState writes the states to moto, which stores the alarms."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SNS, _POLICY = ":sns:", ":scalingPolicy:"
 def evaluate(rule: Rule, data: Sequence[float | None]) -> Evaluation:
     """Evaluate an alarm's data, one value per period with the newest last.
 
-    The data have `LOOKED_BACK_MORE` periods more than the rule counts. An older period with data replaces a period
-    without data. If there are too few periods with data, the alarm's TreatMissingData counts.
+    The data cover `LOOKED_BACK_MORE` more periods than the rule evaluates; these older periods replace periods without
+    data. If data are still missing, the alarm's TreatMissingData decides.
     """
     stale = data[-1] is None
     there = [value for value in data if value is not None]
@@ -58,7 +58,7 @@ def _with_gaps(rule: Rule, data: Sequence[float | None], there: Sequence[float])
 
 
 def _by_treatment(rule: Rule, data: Sequence[float | None], *, fine: int) -> State | None:
-    """Return the state that TreatMissingData gives; `fine` is the number of values that do not breach."""
+    """Return the state that TreatMissingData gives; `fine` is the number of values that do not breach the threshold."""
     if rule.missing == "breaching":
         return "ALARM"
     if rule.missing == "notBreaching" or fine:
@@ -97,20 +97,20 @@ class AlarmEvaluator:
         self._lock = asyncio.Lock()
 
     def mark_changed(self) -> None:
-        """Mark the alarms as changed, so that they are read again before the next evaluation."""
+        """Note that alarms have changed, so that they are read again before the next evaluation."""
         self._changed = True
         self._wake()
 
     def state(self, name: str) -> State | None:
-        """Return the state of an alarm; None if the alarm does not exist or cannot be evaluated."""
+        """Return the state of an alarm; None if the alarm does not exist or the emulation cannot evaluate it."""
         return None if (alarm := self._alarms.get(name)) is None else alarm.state
 
     def in_alarm(self, names: Iterable[str]) -> list[str]:
-        """List those of the named alarms that are in the state ALARM."""
+        """Return those of the given alarm names whose alarm is in the state ALARM."""
         return [name for name in names if self.state(name) == "ALARM"]
 
     def next_due(self) -> float | None:
-        """Return the clock's time in seconds at which an alarm is to be evaluated next; None without alarms."""
+        """Return the clock's time in seconds of the next evaluation of an alarm; None if there is no alarm."""
         if self._changed:
             return self._clock.now()
         return min(((alarm.evaluated_step + 1) * alarm.step for alarm in self._alarms.values()), default=None)
@@ -127,7 +127,7 @@ class AlarmEvaluator:
                 await self._take_over(one, former.get(one["AlarmName"]))
 
     async def evaluate(self) -> list[AlarmTrigger]:
-        """Evaluate the alarms that are due, notify SNS topics, and return the triggers of scaling policies."""
+        """Evaluate the alarms that are due, notify their SNS topics, and return the scaling policies to trigger."""
         async with self._lock:
             triggers = []
             for alarm, old, reason in self._set_by_hand:
@@ -189,7 +189,7 @@ class AlarmEvaluator:
         return True
 
     async def _enter(self, alarm: Alarm, old: State, reason: str) -> list[AlarmTrigger]:
-        """Notify the topics of an alarm that has just entered its state, and return its triggers of policies."""
+        """Notify the SNS topics of an alarm whose state has changed, and return the scaling policies to trigger."""
         for action in alarm.actions(alarm.state):
             if _SNS in action:
                 await self._publish(action, alarm, old, reason)

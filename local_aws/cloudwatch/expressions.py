@@ -1,7 +1,7 @@
-"""Metric math of alarms: arithmetic on queries' ids, FILL, IF, ABS, and MIN, MAX, SUM, AVG of a list of series.
+"""Metric math of alarms: arithmetic on the ids of queries, FILL, IF, ABS, and MIN, MAX, SUM and AVG of several series.
 
 CloudWatch user guide: "Using math expressions with CloudWatch metrics". A missing value makes the result missing,
-except in FILL and in functions of lists; so does a division by zero, and an overflow (inferred).
+except in FILL, MIN, MAX, SUM and AVG. A division by zero and an overflow make the result missing too (inferred).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OF_ALL: Final[dict[str, Callable[[list[float]], float]]] = {
 
 
 class NotEmulated(ValueError):  # noqa: N818 - the emulator lacks the function; the caller made no error
-    """An alarm, or its metric math, is beyond this emulation; the text names the part."""
+    """The error for an alarm that the emulation cannot evaluate; the text names the unsupported part."""
 
 
 def parse(expression: str) -> ast.expr:
@@ -63,7 +63,7 @@ def parse(expression: str) -> ast.expr:
 
 
 def values_of(tree: ast.expr, series: Mapping[str, Series], length: int) -> Series:
-    """Evaluate a checked expression for each of `length` periods; `series` has the values of the ids.
+    """Evaluate a checked expression for each of `length` periods; `series` has each id's values.
 
     Raises:
         NotEmulated: the expression refers to an id that `series` lacks.
@@ -101,7 +101,7 @@ def _called(call: ast.Call, work_out: Callable[[ast.expr], Series]) -> Series:
 
 
 def names_in(tree: ast.expr) -> list[str]:
-    """Return the ids that an expression refers to."""
+    """Return the ids of queries and expressions that an expression uses."""
     functions = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in functions]
 
@@ -134,13 +134,13 @@ def _combined(function: Callable[[float, float], float], left: Series, right: Se
 
 
 def _of_all(function: Callable[[list[float]], float], series: list[Series]) -> Series:
-    """Apply a function to the values of several series in each period; missing values do not count."""
+    """Apply a function to all series' values of each period, without the missing values."""
     columns = ([value for value in column if value is not None] for column in zip(*series, strict=True))
     return [function(column) if column else None for column in columns]
 
 
 def _fill(series: Series, fillings: Series) -> Series:
-    """Fill the missing values of a series; a series without any value stays as it is."""
+    """Fill the missing values of a series; a series without any value is not changed."""
     if all(value is None for value in series):
         return series
     return [filling if value is None else value for value, filling in zip(series, fillings, strict=True)]

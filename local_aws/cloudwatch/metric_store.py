@@ -1,4 +1,4 @@
-"""The values of metrics over time, for any statistic of any period.
+"""The values of metrics over time, from which any statistic of any period can be computed.
 
 CloudWatch keeps values of high resolution for 3 hours and values per minute for 15 days (user guide: "Metrics
 retention"). The emulated CloudWatch keeps values per minute for 7 days, which is as far as an alarm can look back. The
@@ -29,7 +29,7 @@ _DIGITS: Final = 3
 
 @dataclass(frozen=True)
 class Metric:
-    """The identity of a metric: its namespace, its name, and its dimensions in order of their names."""
+    """The identity of a metric: its namespace, its name, and its dimensions sorted by name."""
 
     namespace: str
     name: str
@@ -37,7 +37,7 @@ class Metric:
 
     @classmethod
     def of(cls, namespace: str, name: str, dimensions: Iterable[tuple[str, str]]) -> Metric:
-        """Return the metric with the given dimensions, in any order."""
+        """Return the metric with the given dimensions, which may be in any order."""
         return cls(namespace, name, tuple(sorted(dimensions)))
 
 
@@ -45,7 +45,7 @@ class Metric:
 class StatisticSet:
     """The statistics of one metric in one interval.
 
-    `values` counts the samples by value. Samples that callers put only as a statistic set are missing from `values`.
+    `values` has the number of samples for each value, without samples that a caller put only as a statistic set.
     """
 
     count: float = 0.0
@@ -55,12 +55,12 @@ class StatisticSet:
     values: defaultdict[float, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, value: float, times: float = 1.0) -> None:
-        """Add a value with the number of its occurrences."""
+        """Add a value that occurred `times` times."""
         self._include(times, value * times, value, value)
         self.values[float(f"{value:.{_DIGITS}g}")] += times
 
     def add_set(self, *, count: float, total: float, minimum: float, maximum: float) -> None:
-        """Add a statistic set that a caller put; its single values are known only if they are all equal."""
+        """Add a statistic set that a caller put; if all its samples are equal, add them to `values` too."""
         self._include(count, total, minimum, maximum)
         if minimum == maximum:
             self.values[minimum] += count
@@ -72,7 +72,7 @@ class StatisticSet:
             self.values[value] += times
 
     def statistic(self, name: str) -> float | None:
-        """Return a statistic by CloudWatch's name, such as Average or p99; None if the statistic is not known."""
+        """Return a statistic by CloudWatch's name, such as Average or p99; None if it cannot be computed."""
         if name.startswith("p"):
             return self._percentile(float(name[1:]))
         known = {
@@ -91,7 +91,7 @@ class StatisticSet:
         self.maximum = max(self.maximum, maximum)
 
     def _percentile(self, percent: float) -> float | None:
-        """Return the least value that `percent` of the values do not exceed; None unless all values are known."""
+        """Return the smallest value that `percent` % of the samples do not exceed; None if any value is unknown."""
         known = sum(self.values.values())
         if not known or known < self.count:
             return None
@@ -104,14 +104,14 @@ class StatisticSet:
 
 
 class MetricSeries:
-    """One metric's values in one unit: per 10 s for values of high resolution of the last 3 hours, else per minute."""
+    """One metric's statistics in one unit, per minute; for high-resolution values of the last 3 hours, per 10 s."""
 
     def __init__(self) -> None:
         self._fine: dict[int, StatisticSet] = {}
         self._coarse: dict[int, StatisticSet] = {}
 
     def at(self, time: float, *, fine: bool) -> StatisticSet:
-        """Return the statistics of the interval that contains a time in seconds, so that values can be added."""
+        """Return the statistics of the interval that contains a time in seconds; callers add values to them."""
         width, intervals = (FINE, self._fine) if fine else (COARSE, self._coarse)
         start = int(time // width) * width
         if (found := intervals.get(start)) is None:
@@ -120,14 +120,14 @@ class MetricSeries:
         return found
 
     def within(self, start: float, end: float) -> Iterator[StatisticSet]:
-        """Yield the statistics of the intervals that begin from `start` until before `end`, in seconds."""
+        """Yield the statistics of the intervals that begin at or after `start` and before `end`, both in seconds."""
         for intervals, width in ((self._fine, FINE), (self._coarse, COARSE)):
             for begin in range(math.ceil(start / width) * width, math.ceil(end), width):
                 if (found := intervals.get(begin)) is not None:
                     yield found
 
     def _age(self, now: int) -> None:
-        """Merge intervals of 10 s older than 3 hours into minutes, and drop minutes older than 7 days."""
+        """Merge 10 s intervals older than 3 hours into minutes, and delete minutes older than 7 days."""
         for start in _older(self._fine, now - _FINE_KEPT):
             minute = start // COARSE * COARSE
             self._coarse.setdefault(minute, StatisticSet()).merge(self._fine.pop(start))
@@ -136,7 +136,7 @@ class MetricSeries:
 
 
 class MetricStore:
-    """The values of all metrics, by the time of a clock."""
+    """The values of all metrics, by the time of the emulator's clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -144,18 +144,18 @@ class MetricStore:
         self._named: dict[tuple[str, str, Dimensions], Metric] = {}
 
     def record(self, key: tuple[str, str, Dimensions], unit: str, value: float, *, fine: bool) -> None:
-        """Record a value measured now; `key` is namespace, name and dimensions, `fine` means high resolution."""
+        """Record a value of the present time; `key` is namespace, name and dimensions, `fine` means high resolution."""
         if (metric := self._named.get(key)) is None:
             metric = self._named[key] = Metric.of(*key)
         self.at(metric, unit, self._clock.now(), fine=fine).add(value)
 
     def at(self, metric: Metric, unit: str, time: float, *, fine: bool) -> StatisticSet:
-        """Return a metric's statistics at a time of the clock in seconds, so that values can be added."""
+        """Return a metric's statistics at a time of the clock in seconds; callers add values to them."""
         series = self._series.setdefault(metric, {}).setdefault(unit, MetricSeries())
         return series.at(time, fine=fine)
 
     def between(self, metric: Metric, unit: str | None, start: float, end: float) -> StatisticSet | None:
-        """Merge a metric's values from `start` until before `end`, in one unit or all (None); None without values."""
+        """Merge a metric's values from `start` to before `end`, of one unit or of all (None); None without values."""
         by_unit: Mapping[str, MetricSeries] = self._series.get(metric, {})
         found = [
             statistics
@@ -172,7 +172,7 @@ class MetricStore:
 
 
 def _older(intervals: Mapping[int, StatisticSet], limit: int) -> list[int]:
-    """Return the starts of intervals before a limit; they are mostly in order, so the search ends at a later start."""
+    """Return the interval starts before a limit; starts are nearly sorted, so the first later one ends the search."""
     old = []
     for start in intervals:
         if start >= limit:

@@ -1,4 +1,4 @@
-"""The texts of a state change of an alarm: the state reason, and the message to an SNS topic.
+"""The texts about an alarm's state change: the state reason, and the message to an SNS topic.
 
 The message has the members of CloudWatch's own message (user guide: "Notifying users on alarm changes").
 """
@@ -29,7 +29,7 @@ _TRIGGER: Final = (
 
 
 def reason_of(alarm: Alarm, evaluation: Evaluation, state: State) -> str:
-    """Write the reason for the state that the data gave the alarm."""
+    """Return the text of an alarm's state reason, from the data that led to the state."""
     rule = alarm.rule
     if state == "INSUFFICIENT_DATA":
         return f"Insufficient Data: {evaluation.missing} {_datapoints(evaluation.missing)} were unknown."
@@ -61,12 +61,12 @@ def reason_data(alarm: Alarm, evaluation: Evaluation) -> str:
 
 
 def subject(alarm: Alarm, region: str) -> str:
-    """Write the subject of an e-mail about the alarm's state."""
+    """Return the subject of an e-mail about the alarm's new state."""
     return f'{alarm.state}: "{alarm.name}" in {region}'[:_SUBJECT_LIMIT]
 
 
 def message(alarm: Alarm, *, old: State, reason: str, account_id: str, region: str) -> str:
-    """Render the message about an alarm that has just changed from the state `old`, as JSON."""
+    """Return the SNS message, as JSON, about an alarm whose state has just changed from `old`."""
     described = alarm.described
     members = {
         "AlarmName": alarm.name,

@@ -1,4 +1,4 @@
-"""The HTTP interface of CloudWatch: moto answers the requests, this package records values and evaluates alarms.
+"""The HTTP interface of CloudWatch: moto answers the requests; this package records metrics and evaluates alarms.
 
 Composite alarms are rejected, because they are not evaluated.
 """
@@ -40,9 +40,9 @@ _FIRST_ERROR: Final = 300
 
 
 class CloudWatch:
-    """CloudWatch of one account and region; `asgi` answers requests signed for "monitoring".
+    """CloudWatch of one account and region; `asgi` answers its requests, which are signed for the service `monitoring`.
 
-    Without alarms nothing runs in the background.
+    No background work runs while there are no alarms.
 
     Args:
         moto: moto's application, which keeps the alarms and answers the requests.
@@ -72,11 +72,11 @@ class CloudWatch:
         self._alarms = AlarmEvaluator(metrics, clock, account, self._clients, self._loop.wake)
 
     def in_alarm(self, names: Iterable[str]) -> list[str]:
-        """List those of the named alarms that are in the state ALARM."""
+        """Return those of the given alarm names whose alarm is in the state ALARM."""
         return self._alarms.in_alarm(names)
 
     async def startup(self) -> None:
-        """Start to evaluate alarms. Call it once, in the event loop that serves `asgi`."""
+        """Start to evaluate alarms. Call this method once, in the event loop that serves `asgi`."""
         self._loop.start()
 
     async def shutdown(self) -> None:
@@ -148,7 +148,7 @@ def _add(statistics: StatisticSet, datum: Mapping[str, Any]) -> None:
 
 
 def _action(headers: Mapping[str, str], body: bytes) -> str:
-    """Return the operation of a request: SDKs name it in a header of a JSON request, or in the body of a form."""
+    """Return a request's operation: a JSON request names it in a header, a form request in the body."""
     if target := headers.get("x-amz-target"):
         return target.rpartition(".")[2]
     return parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]

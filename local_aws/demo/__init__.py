@@ -1,1 +1,1 @@
-"""The demo: the main use case on this machine, from cdk bootstrap through deploy, calls and changes to destroy."""
+"""The demo (`make demo`): cdk bootstrap, deploy, calls, changes and destroy against the local AWS emulator."""

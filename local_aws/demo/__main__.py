@@ -1,4 +1,4 @@
-"""The program `python -m local_aws.demo`: run the demo's steps with progress, print a summary, end all processes."""
+"""The program `python -m local_aws.demo`: run the demo's steps, print progress and a summary, end all processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _run(state: Path, port: int) -> None:
 
 
 def _end_children() -> None:
-    """Kill all child processes: an interrupted step may leave some running, such as a cdk that was just started."""
+    """Kill all child processes: an interrupted step may leave some running, such as a `cdk` command."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()

@@ -1,4 +1,4 @@
-"""The real `cdk` command, run against the local AWS emulation."""
+"""Runs of the real `cdk` command against the local AWS emulator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN_LINES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Cdk:
-    """The pinned `cdk` command, with environment variables that point it at an emulation.
+    """The `cdk` command of the pinned version, with environment variables that direct it to a local AWS emulator.
 
     `out` is the folder for the cloud assembly and for `cdk.log`, the output of every command.
     """
@@ -33,7 +33,7 @@ class Cdk:
     out: Path
 
     def run(self, *arguments: str, catalog: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run one cdk command for a catalog and wait for it; both output streams come back as `stdout`.
+        """Run one cdk command for a catalog until it ends; `stdout` of the result has both output streams.
 
         Raises:
             LocalError: cdk or node is missing, or the command failed and `check` is True; the message ends with the
@@ -67,7 +67,7 @@ class Cdk:
         return done
 
     def bootstrap(self) -> None:
-        """Prepare the emulation's account and region for deploys."""
+        """Prepare the emulator's account and region for deploys with `cdk bootstrap`."""
         # The command names account and region and runs in a folder without an app, so cdk needs no synth.
         environment = f"aws://{ACCOUNT_ID}/{self.environment.get('AWS_REGION', DEFAULT_REGION)}"
         self._run(["bootstrap", environment], folder=self.out)
@@ -81,18 +81,18 @@ class Cdk:
         return self.run("diff", STACK, catalog=catalog).stdout
 
     def destroy(self, *stacks: str) -> None:
-        """Remove stacks of the last synth, by default the product's own, without a prompt for approval."""
+        """Delete stacks of the last synth, by default the endpoint's stack, without a prompt for approval."""
         last = str(self.out / "cdk.out")
         self._run(["destroy", *(stacks or [STACK]), "--force", "--app", last], folder=self.out)
 
 
 def _path() -> str:
-    """Return the search path on which `python3`, the command in cdk.json, is the interpreter of this process."""
+    """Return a PATH on which `python3`, the command in cdk.json, is the interpreter of this process."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without variables that lead to a real account: profiles, session tokens, endpoints."""
+    """Return the environment without variables that could lead cdk to a real account: profiles, tokens, endpoints."""
     return {
         name: value
         for name, value in environment.items()

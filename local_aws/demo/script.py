@@ -1,7 +1,7 @@
-"""The steps of the demo: each step does an action of a user, checks the outcome, and returns a summary.
+"""The steps of the demo: each step does what a user would do, checks the outcome, and returns a summary.
 
-The checks of two steps are functions of their own: the similarity of sentences, and the search for resources that a
-destroy has left in the account.
+Two checks are separate functions: the similarity of sentences, and the search for resources that `cdk destroy` has left
+in the account.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def mean_pooled(tokens: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean of a text's token vectors (tokens x hidden), scaled to length 1, a vector of size hidden.
+    """Return the mean of a text's token vectors (tokens x hidden size), scaled to length 1.
 
     No attention mask is needed: the text was alone in its batch, so none of the tokens is padding.
     """
@@ -50,7 +50,7 @@ BOOTSTRAP_MARK = "cdk-hnb659fds"
 
 
 def find_leftovers(session: boto3.Session) -> dict[str, list[str]]:
-    """Return the names of the account's resources by kind, without those of `cdk bootstrap` and without empty kinds."""
+    """Return the names of the account's resources by kind, except the resources that `cdk bootstrap` made."""
     found = {kind: sorted(filter(_not_bootstrap, find(session))) for kind, find in _FINDERS.items()}
     return {kind: names for kind, names in found.items() if names}
 
@@ -133,12 +133,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DemoError(CohostError):
-    """A step of the demo had another outcome than expected."""
+    """The error for a demo step whose outcome is not the expected one."""
 
 
 @dataclass(kw_only=True)
 class Script:
-    """The demo's steps in order, against one emulation; `offline` is the file of the catalog to start from.
+    """The demo's steps in order, against one emulator; `offline` is the file of the first catalog that is deployed.
 
     Each step returns a line of text about its outcome, and raises DemoError if the outcome is not the expected one.
     """
@@ -151,12 +151,12 @@ class Script:
     untouched: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the offline catalog, which the steps change."""
+        """Read the catalog `offline` into memory; steps change this copy."""
         self.catalog = yaml.safe_load(self.offline.read_text())
 
     @property
     def file(self) -> Path:
-        """Write the working copy of the catalog, which the steps change, to its file and return the file's path."""
+        """Write the catalog, as the steps have changed it, to a file and return the file's path."""
         path = self.work / "catalog.yaml"
         path.write_text(yaml.safe_dump(self.catalog, sort_keys=False, allow_unicode=True))
         shutil.copyfile(profiles_path(self.offline), profiles_path(path))
@@ -174,7 +174,7 @@ class Script:
         return f"endpoint {self.deployment.endpoint_name} in service, generation {self.deployment.generation}"
 
     def invoke(self) -> str:
-        """Call every model with English and Korean text; each text must get an answer."""
+        """Call every model with English and Korean texts, and check that each text gets an answer."""
         client = CohostClient.from_stack(session=boto3.Session())
         seen = []
         for name, entry in self.catalog["models"].items():
@@ -187,7 +187,7 @@ class Script:
         return ", ".join(seen)
 
     def compare(self) -> str:
-        """Check that MiniLM's embeddings of two related sentences are more similar than those of unrelated ones."""
+        """Check that MiniLM's embeddings of related sentences are more similar than those of unrelated sentences."""
         client = CohostClient.from_stack(session=boto3.Session())
         texts = sorted({*RELATED, *UNRELATED})
         vectors = {text: mean_pooled(client.invoke("minilm", text)[0][0]) for text in texts}
@@ -199,7 +199,7 @@ class Script:
         return f"cat/kitten {related:.3f}, cat/interest rate {unrelated:.3f}"
 
     def diff(self) -> str:
-        """Check that `cdk diff` shows a changed setting of a model, and return the line that shows it."""
+        """Change a model's setting for one `cdk diff`, and return the line that shows the change."""
         before = copy.deepcopy(self.catalog)
         self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
         text = _ANSI.sub("", self.cdk.diff(self.file))
@@ -210,7 +210,7 @@ class Script:
         return f"{CHANGED_MODEL}: {lines[0].lstrip('├└─ ')}"
 
     def add(self) -> str:
-        """Add a model to the catalog and deploy; the SageMaker model and endpoint config must stay the same."""
+        """Add a model to the catalog and deploy; check that the SageMaker model and endpoint config stay the same."""
         before = self._resources()
         self.catalog["models"][ADDED_MODEL] = ADDED_ENTRY
         self.cdk.deploy(self.file)
@@ -222,7 +222,7 @@ class Script:
         return f"{seen}; SageMaker's model and config untouched"
 
     def roll(self) -> str:
-        """Change a model and deploy; a new generation must take over, and the old archives stay for a rollback."""
+        """Change a model and deploy; check that a new generation serves, and that the old archives remain."""
         old = self.deployment
         self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
         self.cdk.deploy(self.file)
@@ -259,7 +259,7 @@ class Script:
 
 
 def point_at(environment: dict[str, str]) -> None:
-    """Make this process's boto3 talk to the emulation, as a user's shell does after `eval "$(cohost local up)"`."""
+    """Direct this process's boto3 to the emulator, by the variables that `eval "$(cohost local up)"` would set."""
     for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
         del os.environ[name]
     os.environ.update(environment)

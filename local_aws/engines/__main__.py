@@ -1,4 +1,4 @@
-"""`python -m local_aws.engines run|report`: the program behind `cohost local run` and `cohost local report`."""
+"""`python -m local_aws.engines run|report`, the program that `cohost local run` and `cohost local report` start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0 for success, 1 for a fault or models that do not fit, 130 for Ctrl-C."""
+    """Run the command; return 0 for success, 1 for a fault or for models that do not fit, 130 after Ctrl-C."""
     options = command_line().parse_args(arguments)
     answer_in_json(options.json)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """Return the parser of the command line, which `cohost local run` and `cohost local report` fill."""
+    """Return the parser of the command lines with which `cohost local run` and `report` start this program."""
     parser = argparse.ArgumentParser(prog="python -m local_aws.engines", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="serve a catalog's models until Ctrl-C")

@@ -1,10 +1,10 @@
 """The engine `djl`: a DJL Serving installed on this machine.
 
-The commands and settings are those of DJL Serving 0.36.0 (serving/docs/configurations_global.md;
-serving/build.gradle.kts: the tar distribution has `bin/serving`, the packages `djl-serving`; Connector and
-src/main/conf/config.properties: addresses `unix:/path`; ConfigManager: SERVING_ variables override the file; PyEnv:
-PYTHON_EXECUTABLE; Connection: the sockets of workers and the files of their process ids lie in java.io.tmpdir, under
-the same names for every server of a machine).
+The commands and settings are those of DJL Serving 0.36.0 (serving/docs/configurations_global.md). Further sources in
+its repository: serving/build.gradle.kts (the tar distribution has `bin/serving`, the packages have `djl-serving`),
+Connector and src/main/conf/config.properties (addresses `unix:/path`), ConfigManager (SERVING_ variables override the
+configuration file), and PyEnv (PYTHON_EXECUTABLE). According to its class Connection, the workers' sockets and process
+id files lie in java.io.tmpdir, under the same names for every server of a machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ for name in sys.argv[1:]:
 
 
 class DjlEngine:
-    """The engine that runs `djl-serving` from PATH, or from the folder `home` if that is not None."""
+    """The engine that runs `djl-serving`, from PATH if `home` is None, else from the folder `home`."""
 
     name = "djl"
     container: str | None = None
@@ -67,7 +67,7 @@ class DjlEngine:
         _check_modules(_python(), sorted({module for handler in setup.handlers for module in MODULES[handler]}))
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return the command of a `djl-serving` with its own configuration and folder for sockets, without models."""
+        """Return the command that starts `djl-serving` without models, with its own configuration and socket folder."""
         home, store = setup.scratch / "home", setup.scratch / "store"
         for folder in (home, store):
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class DjlEngine:
         return StartCommand(command=command, environment=environment, upstream=address)
 
     def stop(self) -> None:
-        """Remove the folder of the sockets; the worker processes end with the server."""
+        """Delete the folder of the sockets; the worker processes have ended together with the server."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -101,7 +101,7 @@ class DjlEngine:
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the folder of a model's weights on this machine; None if they are not here."""
+        """Return the folder of a model's weights; None if the weights are not on this machine."""
         return str(setup.weights[name]) if name in setup.weights else None
 
     def _program(self) -> str:
@@ -121,7 +121,7 @@ class DjlEngine:
 
 
 def _folder_for_sockets() -> Path:
-    """Make a new folder for sockets that only this user can open.
+    """Make a new folder, which only this user can open, for Unix sockets.
 
     Raises:
         EngineError: the path of a socket in the folder would be longer than 103 bytes.
@@ -140,17 +140,17 @@ def _folder_for_sockets() -> Path:
 
 
 def _java_options(environment: Mapping[str, str], folder: Path) -> str:
-    """Return JAVA_OPTS of the catalog or the user, with `folder` added as the folder for temporary files.
+    """Return JAVA_OPTS of the catalog or the user, extended by a setting that puts temporary files into `folder`.
 
-    Two servers with the same folder for temporary files would take each other's workers for left-over ones and kill
-    them.
+    If two servers shared a folder for temporary files, each would kill the other's workers as left-overs of an earlier
+    run.
     """
     given = environment.get("JAVA_OPTS", os.environ.get("JAVA_OPTS", ""))
     return f"{given} -Djava.io.tmpdir={shlex.quote(str(folder))}".strip()
 
 
 def _check_modules(python: str, modules: Iterable[str]) -> None:
-    """Check that the Python of the workers can import the modules of the handlers.
+    """Check that the Python that runs the workers can import the modules that the handlers need.
 
     Raises:
         EngineError: this Python cannot be run, or cannot import a module.
@@ -172,6 +172,6 @@ def _check_modules(python: str, modules: Iterable[str]) -> None:
 
 
 def _python() -> str:
-    """Return the Python for workers: PYTHON_EXECUTABLE, else this process's own, which has torch and transformers."""
+    """Return the workers' Python: PYTHON_EXECUTABLE, or this process's own, which has torch and transformers."""
     named = os.environ.get("PYTHON_EXECUTABLE")
     return sys.executable if named is None else shutil.which(named) or named

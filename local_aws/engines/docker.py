@@ -1,8 +1,8 @@
-"""The engine `docker`: the image that an endpoint runs, in Docker on this machine.
+"""The engine `docker`: the endpoint's container image, run in Docker on this machine.
 
-Labels and mount points are from AWS, "Custom Containers Contract for Multi-Model Endpoints" (models are read-only to
-the container); the folder of the Hugging Face cache is from the Dockerfile of the lmi image (DJL Serving 0.36.0,
-HF_HOME).
+Source of labels and mount points: AWS, "Custom Containers Contract for Multi-Model Endpoints", by which a container can
+only read its models. Source of the Hugging Face cache's folder: HF_HOME in the Dockerfile of the lmi image (DJL Serving
+0.36.0).
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ _PULL_TIMEOUT_S: Final = 3600.0
 
 
 class DockerEngine:
-    """The engine that runs the endpoint's image in Docker; the container is removed when it ends."""
+    """The engine that runs the endpoint's image in Docker; Docker deletes the container when it ends."""
 
     name = "docker"
     container: str | None = CONTAINER_NAME
 
     def check(self, setup: Setup) -> None:
-        """Check for Docker, its daemon, a free container name, and the image with both labels; pull an absent image."""
+        """Check that Docker works, that the container's name is free, and that the image has all `LABELS`.
+
+        An image that is not on this machine is pulled first.
+        """
         find_program(
             "docker", needed_for="--engine docker", fix="install Docker Engine, or use --engine embedded or djl"
         )
@@ -87,7 +90,7 @@ class DockerEngine:
         )
 
     def stop(self) -> None:
-        """Remove the container, which may outlive `docker run`, for example if that was killed."""
+        """Delete the container, which may still run if the `docker run` process was killed."""
         output_of(["docker", "rm", "--force", CONTAINER_NAME])
 
     def model_url(self, setup: Setup, name: str) -> str:  # noqa: ARG002 - the protocol's
@@ -95,7 +98,7 @@ class DockerEngine:
         return str(_MODELS / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the mount point of a model's weights in the container; None if they are not on this machine."""
+        """Return the mount point of a model's weights in the container; None if this machine has no weights of it."""
         return str(_WEIGHTS / name) if name in setup.weights else None
 
 
@@ -134,7 +137,7 @@ def _check_labels(image: str) -> None:
 
 
 def _cache_folder() -> Path:
-    """Return the folder of this user's Hugging Face cache; make it if absent, or else Docker makes it as root."""
+    """Return this user's Hugging Face cache folder; create an absent one, which Docker would create as root."""
     folder = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()

@@ -1,4 +1,4 @@
-"""The engine `embedded`: this project's own container (local_aws.lmi)."""
+"""The engine `embedded`: this project's own replacement of the LMI container (`local_aws/lmi`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EmbeddedEngine:
         """Do nothing: this engine needs only the packages that `cohost local run` itself needs."""
 
     def start(self, setup: Setup) -> StartCommand:
-        """Return the command that starts the container without models."""
+        """Return the command that starts the embedded container without models."""
         store = setup.scratch / "store"
         store.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "local_aws.lmi", "--port", str(setup.port), "--model-store", str(store)]
@@ -40,5 +40,5 @@ class EmbeddedEngine:
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return None: the container finds the weights by model id in the folders of `Setup.hubs`."""
+        """Return None: the embedded container itself finds the weights in `Setup.hubs`, by model id."""
         return None

@@ -1,4 +1,4 @@
-"""The protocol of an engine (a server for models): checks, start command, clean-up and the folders of models."""
+"""The protocol of an engine (a server for models): its checks, start command, clean-up and folders of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_PORT: Final = 8084
 
 
 class EngineError(LocalError):
-    """An engine cannot be used: a requirement is missing, or the server did not start or does not answer."""
+    """The error for an unusable engine: a requirement is missing, or its server did not start or does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class StartCommand:
 
 
 class Engine(Protocol):
-    """A server for a catalog's archives; `name` is the value of the option `--engine`."""
+    """A model server for a catalog's archives; `name` is the value of the option `--engine`."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Engine(Protocol):
         """Return the name of the server's Docker container; None if the server is a child of this process."""
 
     def check(self, setup: Setup) -> None:
-        """Check for everything that the engine needs, before a process is started.
+        """Check that this machine has everything that the engine needs; start no process of the server.
 
         Raises:
             EngineError: the first missing requirement, with its fix.
@@ -90,10 +90,10 @@ class Engine(Protocol):
         """Return the command that runs the server in the foreground, and the server's address."""
 
     def stop(self) -> None:
-        """Remove files and containers that remain after the started process has ended."""
+        """Delete the files and the container that remain after the server's process has ended."""
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder of a model as the server sees it."""
+        """Return the path of a model's folder as the server has to open it."""
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the folder of a model's weights as the server sees it; None if the server finds them itself."""
+        """Return the path of a model's weights as the server has to open it; None if the server finds them itself."""

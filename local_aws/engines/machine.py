@@ -84,16 +84,17 @@ class Process:
 
 
 def worker_models(counters: str) -> dict[int, str]:
-    """Return the model of each worker by process id, from the metrics text that only the embedded container has."""
+    """Return the model of each worker by process id, from the metrics text, which only the embedded container has."""
     return {int(match["pid"]): match["model"] for match in _WORKER.finditer(counters)}
 
 
 def processes_below(
     pid: int, models: Mapping[int, str], gpu_memory: Mapping[int, int] | None, engines: Mapping[int, str]
 ) -> list[Process]:
-    """Return a process of this machine, all its descendants, and the engine processes, which outlive their parents.
+    """Return the process `pid`, all its descendants, and the engine processes, which may outlive their parent process.
 
-    `engines` has the roles of engine processes by process id. The list is empty if the process has ended.
+    `engines` maps the process ids of engine processes to role texts for reports. The answer is an empty list if the
+    process `pid` has ended.
     """
     return [
         _process(number, arguments, resident, models, gpu_memory, engines)
@@ -141,7 +142,7 @@ def _process(
 
 
 def _role(arguments: Sequence[str]) -> str:
-    """Return the role of a process by its arguments; those of a DJL Serving worker contain its model's folder."""
+    """Return a process's role from its arguments; a DJL Serving worker has its model's folder as an argument."""
     if _MODEL_DIR in arguments[:-1]:
         folder = Path(arguments[arguments.index(_MODEL_DIR) + 1])
         return f"worker of {folder.parent.name if folder.name == 'model' else folder.name}"
@@ -176,10 +177,10 @@ def gpus() -> list[Gpu]:
 
 
 def memory_by_process() -> dict[int, int] | None:
-    """Return the GPU memory of each process in MiB by process id, over all GPUs; None if nvidia-smi does not answer.
+    """Return each process's memory on all GPUs in MiB, by process id; None if nvidia-smi does not answer.
 
-    Processes for which nvidia-smi prints "[N/A]" are left out; it does so in a container without the host's process
-    ids, and under some drivers.
+    Processes for which nvidia-smi prints "[N/A]" are omitted. The text "[N/A]" appears in a container without the
+    host's process ids, and under some drivers.
     """
     answer = output_of(["nvidia-smi", "--query-compute-apps=pid,used_memory", _NUMBERS])
     if answer is None:

@@ -1,9 +1,9 @@
-"""A proxy in front of DJL Serving. The proxy accepts only callers with its access token, which is new at each start.
+"""A proxy in front of DJL Serving. The proxy accepts only callers with its access token, which each start renews.
 
-DJL Serving checks neither Host nor Origin, and its `POST /models` runs the code of any given folder. DJL Serving
-therefore listens on a Unix socket if possible, which web pages cannot reach. Callers connect to this proxy, which makes
-the same checks as the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer are
-forwarded unchanged.
+DJL Serving does not check the Host and Origin headers, and its `POST /models` runs the code in any folder that a
+request names. DJL Serving therefore listens on a Unix socket if possible, because web pages cannot reach one. Callers
+connect to this proxy instead, which makes the same checks as the embedded container (cohost/callers.py). The proxy
+forwards an answer's status, reason, header fields and body unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BACKLOG: Final = 1024
 
 
 class BadGateway(Fault):
-    """The fault of a request that the server behind the proxy does not answer."""
+    """The error answer to a request that the server behind the proxy does not answer."""
 
     status = 502
     kind = "BadGatewayException"
@@ -87,7 +87,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def guarded_proxy(port: int, token: str, address: str) -> Iterator[None]:
-    """Serve a proxy for `address` on a port of 127.0.0.1, in a thread, for callers that hold `token`.
+    """Run a proxy for `address` in a thread, on a port of 127.0.0.1; it accepts callers that send `token`.
 
     Raises:
         EngineError: the port cannot be used, for example because another program listens on it.

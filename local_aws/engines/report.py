@@ -1,4 +1,4 @@
-"""Reports on a model server: models and workers, processes and memory, and the excess over the instance's memory."""
+"""Reports on a model server: its models, workers, processes and memory, and the excess over the instance's memory."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Server:
     """A model server to report on: its address, and its process or Docker container.
 
     `token` is the access token that callers must send (cohost/callers.py); no report shows it. `instance_type` is the
-    type of the instance that the models will run on, None if unknown. `names` maps the server's names of models to
-    the catalog's, where they differ. `log` is the file of the server's output, None if it is not on this machine.
+    type of the instance that the models will run on, None if unknown. `names` maps the server's model names to the
+    catalog's where the two differ. `log` is the file with the server's output, None if this machine has no such file.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Server:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that every request to the server needs: the access token."""
+        """Return the header fields that every request to the server needs: the access token."""
         return {TOKEN_HEADER: self.token}
 
 
@@ -63,9 +63,9 @@ class Server:
 class ModelState:
     """The state of one model: `workers` running workers of at most `max_workers`, and `waiting` queued requests.
 
-    `silent` is the reason why callers get no answer although the server reports the model as ready; None if callers
-    get answers, and for a model that is not ready. `dtype` is the number format that the batching handler computes in,
-    and `engine` the engine process that has the model; None for other handlers.
+    If the server reports the model as ready but calls get no answer, `silent` is the reason; otherwise it is None.
+    `dtype` is the number format in which the batching handler computes, and `engine` the id of the engine process that
+    serves the model; each is None if the handler does not report it.
     """
 
     name: str
@@ -90,12 +90,12 @@ class Report:
 
     @property
     def resident_mb(self) -> int:
-        """Return the resident memory of all processes in MiB; a page shared by processes counts once for each."""
+        """Return the sum of all processes' resident memory in MiB; a shared page counts once for each process."""
         return sum(process.resident_mb for process in self.processes)
 
     @property
     def gpu_mb(self) -> int | None:
-        """Return the GPU memory of all processes in MiB; None if it is unknown for all of them."""
+        """Return the sum of all processes' known GPU memory in MiB; None if no process's GPU memory is known."""
         known = [process.gpu_mb for process in self.processes if process.gpu_mb is not None]
         return sum(known) if known else None
 
@@ -112,7 +112,7 @@ class Report:
 
 
 def report_on(server: Server) -> Report:
-    """Make the report on a server from the server's answers and the machine's processes and GPUs.
+    """Make a report on a server, from its answers and from this machine's processes and GPUs.
 
     Raises:
         EngineError: the server does not answer.
@@ -170,11 +170,11 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 
 
 def _called(client: httpx.Client, model: ModelState) -> ModelState:
-    """Call a model with a tiny input and return its state with `silent` and `dtype`.
+    """Call a model with a tiny input, and return its state with `silent`, `dtype` and `engine` filled in.
 
-    DJL Serving reports a model as ready even if its worker process has ended, so only a call shows the end of the
-    process. The content of the answer does not matter. Of several workers the ended one gets a call only in its turn,
-    so the call is repeated.
+    DJL Serving reports a model as ready even if its worker process has ended, so only a call shows that the process has
+    ended. The content of the answer does not matter. If a model has several workers, calls reach them by turns, so a
+    call that an ended worker got is repeated.
     """
     if model.status not in _LOADED:
         return model
@@ -194,7 +194,7 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
 
 
 def _counters_in(answer: httpx.Response) -> Mapping[str, Any]:
-    """Return the counters from the answer to a call for them; nothing if the model's handler has no counters."""
+    """Return the counters in an answer to a call for counters; an empty mapping if the handler has none."""
     try:
         counters = answer.json() if answer.is_success else None
     except ValueError:
@@ -203,7 +203,7 @@ def _counters_in(answer: httpx.Response) -> Mapping[str, Any]:
 
 
 def _engines(models: Sequence[ModelState]) -> dict[int, str]:
-    """Return what each engine process is to be called in a report, by its process id."""
+    """Return the name of each engine process in a report, by process id."""
     names: dict[int, list[str]] = {}
     for model in models:
         if model.engine is not None:

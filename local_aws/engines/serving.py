@@ -1,7 +1,7 @@
-"""The run of an engine with a catalog's models: write folders, start, load, report, and end all processes.
+"""Run an engine with a catalog's models: write their folders, start it, load them, report, and end all processes.
 
-The function `servers_of` lists the servers to report on: the engine of a state folder, and the containers of the local
-AWS emulator.
+The function `servers_of` lists the servers to report on: the engine that `cohost local run` started, and the containers
+of the local AWS emulator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOAD_TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class LoadResult:
-    """The outcome of loading one model: `fault` is None if it was loaded, else the server's status and message."""
+    """The outcome of loading one model: `fault` is None on success, else the status and message of the answer."""
 
     name: str
     seconds: float
@@ -55,7 +55,7 @@ class LoadResult:
 
 
 def local_weights(catalog: Catalog, hubs: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders of weights on this machine by model name; models without one are fetched from the Hub."""
+    """Return each model's folder of weights on this machine; a model without one gets its weights from the Hub."""
     hub, found = Hub(hubs), {}
     for name, entry in catalog.models.items():
         with contextlib.suppress(HubError):
@@ -64,10 +64,10 @@ def local_weights(catalog: Catalog, hubs: Sequence[Path]) -> dict[str, Path]:
 
 
 def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
-    """Write each model's archive, unpacked, to `setup.models`/NAME/model, the way SageMaker hands models to containers.
+    """Write each model's unpacked archive to `setup.models`/NAME/model, the layout that SageMaker gives to containers.
 
-    If a model's weights are on this machine, `option.model_id` is their folder and there is no revision; everything
-    else equals the archive that a deploy publishes.
+    If a model's weights are on this machine, `option.model_id` is their folder and `option.revision` is omitted;
+    everything else equals the archive that a deploy publishes.
     """
     shutil.rmtree(setup.models, ignore_errors=True)
     image = parse_image(catalog.endpoint.image)
@@ -84,13 +84,13 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
 
 
 def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
-    """Let a server load models, one after another as on an endpoint; `models` maps names to the server's folders."""
+    """Make a server load models, one after another as on an endpoint; `models` maps model names to folders."""
     with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
         return [_load(client, name, folder) for name, folder in models.items()]
 
 
 def explained(loads: Sequence[LoadResult], log: Path) -> list[LoadResult]:
-    """Add a reason to faults without one: the last error of the model's worker in the server's log."""
+    """Add a reason to each fault that states none: the last error of the model's worker in the server's log."""
     unexplained = [load for load in loads if load.fault is not None and lacks_reason(load.fault)]
     if not unexplained:
         return list(loads)
@@ -136,7 +136,7 @@ class RunningEngine:
 
     @property
     def faults(self) -> list[str]:
-        """Return the reasons why the models do not all fit: failed loads first, then the faults of the report."""
+        """Return the reasons why not all models fit: first the failed loads, then the faults in the report."""
         refused = [f"{load.name} was not loaded: {load.fault}" for load in self.loads if load.fault is not None]
         return [*refused, *self.report.faults]
 
@@ -173,9 +173,9 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
 def running(
     engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: float, warn: Callable[[str], None]
 ) -> Iterator[RunningEngine]:
-    """Run an engine with the catalog's models loaded; at the end of the block end the engine and all its processes.
+    """Run an engine and load the catalog's models; at the end of the `with` block, end the engine's processes.
 
-    `warn` gets the engine's warning for the user before the start.
+    Before the start, `warn` is called with the engine's warning for the user, if it has one.
 
     Raises:
         EngineError: a requirement is missing, the port is in use, or the server does not answer within the time limit.
@@ -203,7 +203,7 @@ def started_engine(
     start_timeout_s: float,
     warn: Callable[[str], None],
 ) -> Iterator[Server]:
-    """Run an engine without models; at the end of the block end the engine and all its processes.
+    """Run an engine without models; at the end of the `with` block, end the engine and all its processes.
 
     Raises:
         EngineError: the server cannot be started, or does not answer within the time limit.
@@ -236,7 +236,7 @@ def _log_of(engine: Engine, setup: Setup) -> Path:
 
 
 def recorded_server(state: Path) -> Server | None:
-    """Return the server that `running` runs for a state folder, in any process; None if there is none."""
+    """Return the server that `running` runs for a state folder, also in another process; None if none runs."""
     try:
         server = Server(**json.loads((state / "engine" / STATE_FILE).read_text()))
         os.kill(server.pid, 0)
@@ -253,7 +253,7 @@ def free_port() -> int:
 
 
 def _spawn(start: StartCommand, log: Path) -> subprocess.Popen[bytes]:
-    """Start the server in its own session, so that Ctrl-C reaches only this process, which then stops the server."""
+    """Start the server in a new process session: Ctrl-C reaches only this process, which then stops the server."""
     with log.open("wb") as output:
         try:
             return subprocess.Popen(  # noqa: S603 - a list, no shell
@@ -294,7 +294,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], server: Server, log: Path, 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the server, and when it has ended or 20 s are over, SIGKILL to its whole process group."""
+    """Send SIGTERM to the server; when it has ended, or after 20 s, send SIGKILL to its whole process group."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -308,7 +308,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def servers_of(state: Path) -> list[Server]:
-    """Return the servers of a state folder: the one of `cohost local run`, and each instance of each endpoint.
+    """Return the servers of a state folder: that of `cohost local run`, and the containers of emulated endpoints.
 
     Raises:
         EngineError: no server runs for this state folder.
@@ -349,5 +349,5 @@ def endpoint_servers(snapshot: Mapping[str, Any]) -> Iterator[Server]:
 
 
 def _names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the catalog's names of a container's models by the ids that SageMaker gave these models."""
+    """Return the catalog's name of each model in a container, by the id that SageMaker gave to the model."""
     return {model["model_id"]: model["target"].removesuffix(ARCHIVE_SUFFIX) for model in models}

@@ -1,7 +1,7 @@
-"""The table of access keys that the front door accepts, each with its secret and its principal.
+"""The table of access keys that the emulator accepts in signatures, each with its secret and its principal.
 
-The keys are of AWS's two kinds (IAM user guide, "Managing access keys" and "Temporary security credentials"): `AKIA…`
-for users, without expiry; `ASIA…` for assumed roles, together with a session token.
+As on AWS, users have keys `AKIA…` that do not expire, and assumed roles have keys `ASIA…` with a session token (IAM
+user guide, "Managing access keys" and "Temporary security credentials").
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AccessKey:
     expires: datetime | None = None
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the key; a key without a session token empties that variable."""
+        """Return the AWS environment variables for the key; without a session token, AWS_SESSION_TOKEN is empty."""
         return {
             "AWS_ACCESS_KEY_ID": self.key_id,
             "AWS_SECRET_ACCESS_KEY": self.secret,
@@ -69,7 +69,7 @@ class AccessKey:
 
 
 class AccessKeys:
-    """All accepted access keys: the emulation's own, the user's, those of roles, and those that IAM and STS issued.
+    """All accepted access keys: of the emulator itself, of the user, of roles, and those that IAM and STS issued.
 
     Args:
         user: the key of the user who started the server; None for no key.
@@ -90,12 +90,12 @@ class AccessKeys:
         self._lock = threading.Lock()
 
     def find(self, key_id: str) -> AccessKey | None:
-        """Return the access key with this id; None if there is no such key, or no longer."""
+        """Return the access key with this id; None if the key does not exist or has been removed."""
         key = self._keys.get(key_id)
         return self._issued(key_id) if key is None and self._issued is not None else key
 
     def for_role(self, role_arn: str, session: str) -> AccessKey:
-        """Return the key of a service's session of a role: the same key for the same session, until the server ends.
+        """Return the access key of a service's session of a role; a session keeps its key until the server ends.
 
         Args:
             role_arn: `arn:aws:iam::ACCOUNT:role/NAME`, perhaps with a path before the name.
@@ -109,9 +109,9 @@ class AccessKeys:
 
 
 def user_key(state_dir: Path, act_as: str | None = None) -> AccessKey:
-    """Return the user's key that a state folder holds, or make one and save it in a file that only its owner can read.
+    """Return the user's key from a state folder, or make a key and save it in a file that only its owner can read.
 
-    A key file that other users can access is replaced by one with a new key.
+    If other users can access the key file, replace it by a file with a new key.
 
     Args:
         state_dir: the state folder.
@@ -127,7 +127,9 @@ def user_key(state_dir: Path, act_as: str | None = None) -> AccessKey:
 
 
 def administrator_key(state_dir: Path, act_as: str | None) -> AccessKey | None:
-    """Return the key for the set-up of an account whose user acts as a role; None, and no file, if no user does.
+    """Return the key that sets up an account whose user acts as a role; None if the user acts as no role.
+
+    For None, the key file of an earlier server is deleted.
 
     Raises:
         LocalError: the key file cannot be written.

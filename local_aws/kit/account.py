@@ -1,4 +1,4 @@
-"""The emulated account and region: its ARNs, its partition, and the address that all servers listen on."""
+"""The emulated account and region: ARNs, partition, and the address on which all servers of the emulator listen."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Account:
 
     @property
     def arn_prefix(self) -> str:
-        """Return the prefix of every ARN of SageMaker, `arn:PARTITION:sagemaker:REGION:ACCOUNT`."""
+        """Return the prefix of all SageMaker ARNs, `arn:PARTITION:sagemaker:REGION:ACCOUNT`."""
         return f"arn:{self.partition}:sagemaker:{self.region}:{self.account_id}"
 
     def log_group_arn(self, group: str) -> str:
-        """Return the ARN of a log group, in the form of ModelError's LogStreamArn."""
+        """Return the ARN of a log group in the form that LogStreamArn of ModelError has."""
         return f"arn:{self.partition}:logs:{self.region}:{self.account_id}:log-group:{group}"
 
     def log_group_page(self, group: str) -> str:
-        """Return the address of a log group's page in the AWS console, in the form of ModelError's message."""
+        """Return the URL of a log group's page in the AWS console, in the form that ModelError's message contains."""
         return (
             f"https://{self.region}.console.aws.amazon.com/cloudwatch/home"
             f"?region={self.region}#logEventViewer:group={group}"
@@ -46,9 +46,10 @@ class Account:
 
 
 def bound_listener(port: int, host: str = HOST, *, backlog: int | None = None) -> socket.socket:
-    """Bind a TCP socket for a server; port 0 takes a free port. With a backlog the socket listens at once.
+    """Bind a TCP socket for a server; port 0 chooses a free port.
 
-    Callers that connect before the server accepts connections then wait instead of being refused.
+    If `backlog` is given, the socket listens at once: callers that connect before the server accepts connections wait
+    instead of being refused.
 
     Raises:
         OSError: the address is in use, or not permitted to this user.

@@ -1,8 +1,8 @@
 """The interface between CloudWatch's alarms and the service that carries out their actions.
 
 CloudWatch evaluates alarms but does not know scaling policies; Application Auto Scaling has policies but knows only the
-names of alarms. The server gives CloudWatch an `AlarmActions` of Application Auto Scaling, and Application Auto Scaling
-an `AlarmsInAlarm` of CloudWatch.
+names of alarms. So the server passes a function `AlarmActions` from Application Auto Scaling to CloudWatch, and a
+function `AlarmsInAlarm` from CloudWatch to Application Auto Scaling.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmTrigger:
-    """One action of an alarm that is due now, with the facts that the action may depend on.
+    """One alarm action that is due now, with the alarm's data that the action may need.
 
     CloudWatch triggers a scaling policy when the alarm enters a state whose actions include the policy, and again each
     minute while the state lasts (CloudWatch user guide: "Alarm actions").
@@ -41,22 +41,22 @@ class AlarmTrigger:
 
     @property
     def watches_above(self) -> bool:
-        """True for an alarm that enters ALARM by values above its threshold, not below."""
+        """True if values above the threshold, not values below it, set the alarm to ALARM."""
         return self.comparison.startswith("Greater")
 
 
 class AlarmActions(Protocol):
-    """The function that carries out the actions of alarms that triggered at one time.
+    """The function that carries out the actions of one or more alarms that were triggered at the same time.
 
     The function ignores alarm actions that belong to other services.
     """
 
     async def __call__(self, triggers: Sequence[AlarmTrigger], /) -> None:
-        """Carry out the actions of these triggers."""
+        """Carry out the actions that the triggers name."""
 
 
 class AlarmsInAlarm(Protocol):
     """The function that finds which alarms are in the state ALARM."""
 
     def __call__(self, names: Iterable[str], /) -> list[str]:
-        """Return the names of the named alarms that are in the state ALARM now."""
+        """Return those of the given alarm names whose alarm is now in the state ALARM."""

@@ -1,4 +1,4 @@
-"""Work outside of requests: tasks that outlive the request that started them, and loops that run due work."""
+"""Work outside of requests: tasks that run on after their request has ended, and loops that do work when it is due."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _logger = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """A set of coroutines that run in the background and are cancelled together at the end."""
+    """A set of coroutines that run in the background; `give_up` cancels all of them."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, work: Coroutine[None, None, None]) -> None:
-        """Start a coroutine in the background; an exception that the coroutine raises goes to the log."""
+        """Start a coroutine in the background; log an exception that the coroutine raises."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -47,9 +47,9 @@ _PAUSE_AFTER_FAULT_S: Final = 1.0
 
 
 class DueLoop:
-    """A loop that runs one function whenever its work is due by the emulation's clock, and whenever `wake` is called.
+    """A loop that calls a function whenever its work is due by the emulator's clock, and after each call of `wake`.
 
-    An exception of the function is logged, and the loop continues after a pause.
+    If the function raises an exception, the loop logs it and continues after a pause.
 
     Args:
         name: the service's name, for the log.
@@ -78,11 +78,11 @@ class DueLoop:
         clock.on_change(self.wake)
 
     def wake(self) -> None:
-        """Make the loop run its function soon, because the state that the work depends on has changed."""
+        """Make the loop call its function soon, because a state on which the due time depends has changed."""
         self._woken.set()
 
     def start(self) -> None:
-        """Start the loop. Call this method once, in the event loop that the work is to run in."""
+        """Start the loop. Call this method once, in the event loop that has to run the work."""
         self._tasks.begin(self._run())
 
     async def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""Limits of the bodies of requests: bytes of one body, bytes of all bodies at once, and requests at work.
+"""Limits of request bodies: the bytes of one body, the bytes of all bodies together, and the number of open requests.
 
-Every service of the emulation reads a request's body as a whole. Without limits, the memory of the server would be
-as large as its callers wish. A body is read only after its bytes are reserved here, and the bytes are free again when
-its request ends; meanwhile further callers wait, and their connections hold what they still have to send.
+Every emulated service reads a request's whole body into memory, so without limits callers could fill the server's
+memory. This module reserves memory for a longer body before the body is read, and frees the memory when the request
+ends. Further callers wait until memory is free; until then the server does not read the rest of their bodies.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ DROPPED_S: Final = 5.0
 
 
 class BodyTooLargeError(Exception):
-    """A body is longer than its reader takes, or than its headers said."""
+    """The error for a body that is longer than the limit of its reader."""
 
 
 class BusyError(Exception):
-    """The server works on as many requests, or holds as many bytes of bodies, as it may."""
+    """The error for a server that already works on the allowed number of requests, or has no memory left for a body."""
 
 
 class CallerLeftError(Exception):
-    """The caller closed the connection before the whole body had come; nobody waits for an answer."""
+    """The caller closed the connection before the end of the body, so nobody waits for an answer."""
 
 
 class BodyMemory:
-    """The memory for the bodies of all requests of a server.
+    """The limited memory for the bodies of all requests that a server works on.
 
     Args:
         total_bytes: the bytes that all bodies together may take.
@@ -57,7 +57,7 @@ class BodyMemory:
 
     @contextlib.asynccontextmanager
     async def request(self) -> AsyncIterator[RequestBody]:
-        """Count a request for as long as the block runs, and free its memory at the end.
+        """Count a request while the `with` block runs, and free the memory of its body at the end.
 
         Raises:
             BusyError: the server works on as many requests as it may.
@@ -73,7 +73,7 @@ class BodyMemory:
             self.free(body.reserved)
 
     async def reserve(self, count: int) -> None:
-        """Reserve so many bytes; requests that wait for memory get it in the order in which they came.
+        """Reserve `count` bytes; requests that wait for memory get it in the order of their arrival.
 
         Raises:
             BusyError: the memory was not free in time.
@@ -110,14 +110,14 @@ class BodyMemory:
 
 
 class RequestBody:
-    """The body of one request; `reserved` is the number of bytes that it holds in the memory of its server."""
+    """The body of one request; `reserved` is the number of bytes of `BodyMemory` that are reserved for it."""
 
     def __init__(self, memory: BodyMemory) -> None:
         self._memory = memory
         self.reserved = 0
 
     async def read(self, receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
-        """Read the whole body. A body that comes in one piece is read as it is, a longer one after memory was reserved.
+        """Read the whole body. If the body comes in several pieces, reserve memory before the second.
 
         Args:
             receive: the request's ASGI `receive`, whose pieces have 64 KiB at most.
@@ -153,13 +153,13 @@ class RequestBody:
 
 
 def _stated_bytes(headers: Mapping[str, str]) -> int:
-    """Return the length of a body by its headers, of a body in chunks without their frames; 0 if they do not say it."""
+    """Return a body's length as its headers state it, without the signatures of chunks; 0 if no header states it."""
     stated = (headers.get(name, "") for name in ("content-length", "x-amz-decoded-content-length"))
     return next((int(text) for text in stated if text.isdecimal()), 0)
 
 
 def _most_bytes(headers: Mapping[str, str], limit_bytes: int) -> int:
-    """Return the most bytes that a body can have by its headers."""
+    """Return the largest size in bytes that a body with these headers can have."""
     stated = _stated_bytes(headers)
     if headers.get("content-length", "").isdecimal():
         return stated
@@ -174,7 +174,7 @@ async def _next(receive: Receive) -> Message:
 
 
 async def _drop(receive: Receive, headers: Mapping[str, str]) -> None:
-    """Read what a caller sends of a body that is refused, without keeping it, up to DROPPED_BYTES."""
+    """Read and discard a refused body, up to DROPPED_BYTES, so that its caller then reads the answer."""
     if "expect" in headers:
         return
     dropped = 0
@@ -188,7 +188,7 @@ async def _drop(receive: Receive, headers: Mapping[str, str]) -> None:
 
 
 def again(body: bytes, receive: Receive) -> Receive:
-    """Return an ASGI `receive` that delivers `body`, which was read before, and then the messages that follow it."""
+    """Return an ASGI `receive` that first delivers `body`, which was read already, and then the messages after it."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def deliver() -> Message:
@@ -198,7 +198,7 @@ def again(body: bytes, receive: Receive) -> Receive:
 
 
 def gzip_exceeds(data: bytes, limit_bytes: int) -> bool:
-    """Return True if gzip data unpack to more than `limit_bytes`; they are unpacked only so far."""
+    """Return True if gzip data unpack to more than `limit_bytes`; stop unpacking at that size."""
     unpacking = zlib.decompressobj(wbits=31)
     try:
         return len(unpacking.decompress(data, limit_bytes + 1)) > limit_bytes

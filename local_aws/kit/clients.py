@@ -1,4 +1,4 @@
-"""boto3 clients of the emulated services, and the threads that their blocking calls run in."""
+"""boto3 clients that call the emulated services, and threads for their blocking calls."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _BUILDING: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Clients:
-    """A cache of boto3 clients of the emulator for blocking code, one per service, region and access key.
+    """A cache of boto3 clients for blocking code that call the emulator, one per service, region and access key.
 
-    A client waits for an answer up to `READ_TIMEOUT_SECONDS`, and never repeats a call.
+    A client waits for an answer for at most `READ_TIMEOUT_SECONDS`, and never retries a call.
 
     Args:
         endpoint_url: returns the emulator's URL; called late, since a free port is known only after the start.
@@ -48,16 +48,16 @@ class Clients:
     _cached: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Create the cache for this instance alone, so that two emulators in one process never share a client."""
+        """Create a cache for this instance alone, so that two emulators in one process never share a client."""
         object.__setattr__(self, "_cached", functools.lru_cache(maxsize=None)(self._make))
 
     def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # the type depends on the service
-        """Return the client of `service`, e.g. `"s3"`, whose calls are signed with the emulation's own key."""
+        """Return the client of a service such as `"s3"`, whose calls are signed with the emulator's own key."""
         return self._cached(service, region)
 
     # the type depends on the service
     def signed_by(self, key: AccessKey, service: str, region: str = DEFAULT_REGION) -> Any:
-        """Return the client of `service` whose calls are signed with a role's key: the role's policies apply."""
+        """Return a client of `service` whose calls are signed with the key of a role, so the role's policies apply."""
         return self._cached(service, region, key)
 
     def _make(self, service: str, region: str, key: AccessKey | None = None) -> Any:
@@ -73,7 +73,7 @@ class Clients:
 def make_client(
     service: str, region: str, *, endpoint_url: str, config: Config, key: AccessKey | None = None
 ) -> Any:  # the type depends on the service
-    """Make a boto3 client of the emulator, under a lock: a session must not build clients in several threads at once.
+    """Make a boto3 client of the emulator; hold a lock, since a session may build clients only in one thread at a time.
 
     Args:
         service: botocore's name of the service.
@@ -98,7 +98,7 @@ def _signer(key: AccessKey) -> dict[str, str | None]:
 
 @functools.cache
 def _session(region: str) -> boto3.Session:
-    """Return the one session of a region: a session caches services' models and endpoints, which take long to read."""
+    """Return the region's one boto3 session, which caches the service models and endpoints: reading them takes long."""
     return boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
 
 
@@ -116,10 +116,10 @@ MARK = "lmi-cohost-part"
 
 
 class ServiceClients:
-    """The boto3 clients with which async code of one service calls the other emulated services, and their threads.
+    """The boto3 clients, and their threads, with which async code of one emulated service calls the other ones.
 
-    Blocking calls have threads of their own, not the event loop's default ones: the services that are called may run
-    in the default threads of this process, and calls that wait there would leave no thread to answer them.
+    Blocking calls do not use the event loop's default threads. The called services may run in the default threads of
+    this process; if waiting calls occupied all of these threads, no thread would be left to answer them.
 
     Args:
         endpoint_url: returns the emulator's URL; called when the first client is built.
@@ -172,7 +172,7 @@ class ServiceClients:
         return self._client("sns")
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking function in one of this object's threads; returns the function's result."""
+        """Run a blocking function in one of this object's threads, and return the function's result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 

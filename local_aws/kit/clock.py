@@ -1,7 +1,7 @@
-"""The emulation's clock, which can run faster than real time, so that a minute passes in a test's second.
+"""The emulator's clock, which can run faster than real time, so that a minute passes in a second of a test.
 
-Periods, cooldowns, idle times and schedules go by this clock, and schedules' expressions are checked here. The times
-in answers (of activities and alarms) are the machine's.
+Alarm periods, cooldowns, idle times and schedules use this clock. Times in answers, such as those of scaling activities
+and alarms, are times of the machine's clock. The module also checks schedule expressions.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _EXAMPLE: Final = 'send {"speed": 60}'
 
 
 class Clock:
-    """The emulation's clock, in seconds since 1970; `speed` of its seconds pass in one second of the machine's clock.
+    """The emulator's clock, in seconds since 1970; it advances by `speed` seconds in one second of the machine's clock.
 
-    The emulation's clock and the machine's clock show the same time when the `Clock` is created.
+    When a `Clock` is created, it shows the same time as the machine's clock.
 
     Args:
         speed: more than 0, at most 3600.
@@ -53,11 +53,11 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """The clock's speed as a multiple of the machine's."""
+        """The clock's speed as a multiple of the machine's clock."""
         return self._stretches[-1][2]
 
     def set_speed(self, speed: float) -> None:
-        """Change the clock's speed from now on; the clock's time does not jump. Raises as the constructor does."""
+        """Change the clock's speed without a jump of its time; raise LocalError for a speed out of range."""
         checked, machine = _checked(speed), self._machine()
         self._stretches.append((machine, self.at(machine), checked))
         for listener in self._listeners:
@@ -72,7 +72,7 @@ class Clock:
         return self.at(self._machine())
 
     def at(self, machine: float) -> float:
-        """Return this clock's time at a time of the machine's clock, past or future; both in seconds since 1970."""
+        """Convert a time of the machine's clock, past or future, to this clock's time; both are seconds since 1970."""
         index = bisect.bisect_right(self._stretches, machine, key=lambda stretch: stretch[0]) - 1
         if index < 0:
             return machine
@@ -116,7 +116,7 @@ def _checked(speed: Any) -> float:
 
 
 def check_schedule(expression: str, timezone: str) -> None:
-    """Check the expression and the time zone of a schedule or scheduled action.
+    """Check the expression and the time zone of an EventBridge schedule or of a scheduled action.
 
     Raises:
         ValidationException: the expression or the time zone is one that the service would reject.

@@ -1,4 +1,4 @@
-"""Errors of AWS services, as exceptions with the error's code, HTTP status and further members.
+"""Errors of AWS services as exceptions; each has an error code, an HTTP status and possibly further members.
 
 ServiceFault
 ├── ValidationException, SerializationException, UnknownOperationException
@@ -30,34 +30,34 @@ class ServiceFault(Exception):  # noqa: N818 - the subclasses have the names of 
 
 
 class ValidationException(ServiceFault):
-    """A request to the control plane violates a constraint or names a missing resource."""
+    """The error for a control plane request that violates a constraint or names a missing resource."""
 
     code = "ValidationException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class SerializationException(ServiceFault):
-    """A request's body is not JSON, or a value in it has another JSON type than the operation takes."""
+    """The error for a request body that is not JSON, or that has a value of the wrong JSON type."""
 
     code = "SerializationException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class UnknownOperationException(ServiceFault):
-    """The service has no such operation, or this emulation does not support the operation."""
+    """The error for an operation that the service does not have, or that this emulation does not support."""
 
     code = "UnknownOperationException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class InternalFailure(ServiceFault):
-    """The emulation itself failed."""
+    """The error for a request that failed because of a fault of the emulator."""
 
     def __init__(self) -> None:
         super().__init__("The emulation failed; its log has the reason.")
 
 
 def not_emulated(feature: str, service: str, *, allowed: str = "", fix: str = "") -> str:
-    """Return the error text for a feature that AWS has and the emulation lacks; ignoring the feature would mislead."""
+    """Return the error text for an AWS feature that is not emulated; ignoring the feature silently would mislead."""
     text = f"{feature}: not part of this emulation of {service}"
     return text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")

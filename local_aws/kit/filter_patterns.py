@@ -1,8 +1,8 @@
-"""Filter patterns of CloudWatch Logs with space-delimited fields, and the values that metric filters take from lines.
+"""CloudWatch Logs' filter patterns for space-delimited fields, and the values that metric filters read from log lines.
 
-A pattern such as `[..., mark = "word", name, count]` names the fields of a line from its end, or without the ellipsis
-all its fields; text in quotes or brackets is one field (AWS: "Filter pattern syntax for metric filters"). JSON patterns
-and terms are not evaluated here.
+A pattern such as `[..., mark = "word", name, count]` names the last fields of a line; without the ellipsis it names all
+fields. Text in quotes or brackets is one field (AWS: "Filter pattern syntax for metric filters"). Patterns for JSON and
+for search terms are not supported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD = re.compile(r'\[[^\]]*\]|"[^"]*"|\S+')
 
 @dataclass(frozen=True, kw_only=True)
 class FieldPattern:
-    """A parsed pattern: the fields in their order, and True for `open` if any number of fields may come before."""
+    """A parsed pattern: its fields in order; `open` is True if further fields may stand before them."""
 
     names: tuple[str, ...]
     conditions: tuple[tuple[str, str, str], ...]
@@ -64,9 +64,9 @@ def parse_pattern(text: str) -> FieldPattern:
 
 
 def datum_of(pattern: FieldPattern, transformation: Mapping[str, Any], line: str) -> dict[str, Any] | None:
-    """Return the datum for PutMetricData that a metric filter takes from a line; None if it takes none.
+    """Return the PutMetricData entry that a metric filter makes of a line; None if the line does not match.
 
-    A value that is not a number gives none, as on CloudWatch.
+    As on CloudWatch, a value that is not a number makes no entry.
     """
     fields = pattern.match(line)
     if fields is None:
@@ -91,5 +91,5 @@ def _resolved(text: str, fields: Mapping[str, str]) -> str:
 
 
 def _matches(word: str, wanted: str) -> bool:
-    """Return True if a field is the wanted text, in which an asterisk stands for any text."""
+    """Return True if a field equals the wanted text, where `*` in the wanted text matches any text."""
     return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), word) is not None

@@ -1,4 +1,4 @@
-"""AWS's JSON protocols: read a request, run its operation, write the answer or the error.
+"""AWS's JSON protocols: read a request, run its operation, and write its answer or error.
 
 Source: Smithy, "AWS JSON 1.1 protocol" and "AWS restJson1 protocol". Timestamps are seconds since 1970. Errors have
 their type in a header, and control plane errors in `__type` as well.
@@ -34,18 +34,18 @@ JSON_1_1 = "application/x-amz-json-1.1"
 
 
 def request_id() -> str:
-    """Make a new id for a request, as services return it in `x-amzn-RequestId`."""
+    """Make a new request id of the form that AWS services return in `x-amzn-RequestId`."""
     return str(uuid.uuid4())
 
 
 def control_answer(members: dict[str, Any] | None) -> Response:
-    """Return the answer with the output of a control plane operation; None, for no output, makes an empty body."""
+    """Return the HTTP answer for a control plane operation's output; for the output None its body is empty."""
     body = b"" if members is None else json.dumps(members, default=_encode).encode()
     return Response(body, media_type=JSON_1_1, headers={"x-amzn-RequestId": request_id()})
 
 
 def control_fault(fault: ServiceFault) -> Response:
-    """Return the answer for a control plane error, in the form that boto3 reads as ClientError or a subclass of it."""
+    """Return the HTTP answer for a control plane error, which boto3 raises as ClientError or one of its subclasses."""
     body = {"__type": fault.code, "Message": fault.message, "message": fault.message, **fault.members}
     return Response(
         json.dumps(body),
@@ -56,7 +56,7 @@ def control_fault(fault: ServiceFault) -> Response:
 
 
 def runtime_fault(fault: ServiceFault, identity: str) -> Response:
-    """Return the answer for an error of SageMaker Runtime, in the form that boto3 reads as e.g. ModelError.
+    """Return the HTTP answer for an error of SageMaker Runtime, which boto3 raises as ModelError, for example.
 
     `identity` is the request's id.
     """
@@ -91,7 +91,7 @@ class ControlPlane:
         self._title = title
 
     async def answer(self, request: Request) -> Response:
-        """Run the operation of a `POST /` and return its answer; every exception becomes an error answer."""
+        """Run the operation that a `POST /` request names; return its answer, or an error answer for an exception."""
         try:
             prefix = f"{service_model(self._service).metadata['targetPrefix']}."
             operation = request.headers.get("x-amz-target", "").removeprefix(prefix)

@@ -1,7 +1,7 @@
-"""The named resources of an account: found by name or ARN, filtered, sorted, paged and tagged.
+"""The named resources of an account, which are found by name or ARN, filtered, sorted, paged and tagged.
 
-Names are unique regardless of letter case and ARNs are in lower case, but a resource keeps its name as given (AWS API
-reference: CreateEndpoint, EndpointName).
+Two names that differ only in letter case cannot both exist, and ARNs are in lower case, but a resource keeps its name's
+case (AWS API reference: CreateEndpoint, EndpointName).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Resource:
-    """A named resource of the account; `definition` is the request that created it, without name and tags."""
+    """A named resource of the account; `definition` is the request that created the resource, without name and tags."""
 
     name: str
     arn: str
@@ -34,7 +34,7 @@ class Resource:
         return self.created
 
     def summary(self, noun: str) -> dict[str, Any]:
-        """Return the members that every answer about the resource has; their names begin with `noun`, e.g. Endpoint."""
+        """Return the members that every answer about the resource has, such as EndpointArn for `noun` Endpoint."""
         return {f"{noun}Name": self.name, f"{noun}Arn": self.arn, "CreationTime": self.created}
 
 
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class Collection(Generic[R]):
-    """All resources of one kind; `noun` is the kind's name in error texts, `arn_part` its name in ARNs."""
+    """All resources of one kind; `noun` names the kind in error texts, `arn_part` names the kind in ARNs."""
 
     def __init__(self, noun: str, arn_prefix: str, arn_part: str) -> None:
         self._noun = noun
@@ -50,7 +50,7 @@ class Collection(Generic[R]):
         self._by_arn: dict[str, R] = {}
 
     def __iter__(self) -> Iterator[R]:
-        """Iterate over a copy of the resources, so that some may be added or removed meanwhile."""
+        """Iterate over a snapshot of the resources, so that resources may be added and removed during the loop."""
         return iter(list(self._by_arn.values()))
 
     def arn(self, name: str) -> str:
@@ -63,7 +63,7 @@ class Collection(Generic[R]):
             raise ValidationException(f'Cannot create already existing {self._noun} "{self.arn(name)}".')
 
     def add(self, resource: R) -> None:
-        """Add a resource; raises ValidationException if its name is taken."""
+        """Add a resource; raise ValidationException if a resource of this name exists."""
         self.check_free(resource.name)
         self._by_arn[resource.arn] = resource
 
@@ -88,7 +88,7 @@ class Collection(Generic[R]):
 
 
 def tags_of(request: dict[str, Any]) -> dict[str, str]:
-    """Return the tags of a request as values by key.
+    """Return the tags in a request as a mapping from key to value.
 
     Raises:
         ValidationException: the request has the same tag key twice.
@@ -116,9 +116,9 @@ _FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
 
 
 def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict[str, str]]:
-    """Return the page of resources that a List request asks for, and `{"NextToken": …}` if more pages follow.
+    """Return the page of resources that a List request asks for, with `{"NextToken": …}` if more pages follow.
 
-    The request's filters, SortBy, SortOrder, MaxResults and NextToken apply.
+    The request's filters, SortBy, SortOrder, MaxResults and NextToken determine the page.
 
     Raises:
         ValidationException: the NextToken is not one of an earlier answer.
@@ -157,7 +157,7 @@ _MOST_TAGS = 50
 
 
 class Tags:
-    """The operations AddTags, ListTags and DeleteTags, for the resources of the given collections."""
+    """The operations AddTags, ListTags and DeleteTags for the resources of certain collections."""
 
     def __init__(self, collections: Sequence[Collection[Any]]) -> None:
         self._collections = collections
@@ -174,7 +174,7 @@ class Tags:
         return {"Tags": _listed(tags)}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer ListTags, without pages: a resource has 50 tags at most, and one answer holds them all."""
+        """Answer ListTags in one page, since a resource has at most 50 tags."""
         return {"Tags": _listed(self._resource(request["ResourceArn"]).tags)}
 
     async def delete(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The AWS query protocol of any service, driven by botocore's model of the service.
+"""The AWS query protocol for any service: botocore's model of the service defines the form of requests and answers.
 
-A request is a form, e.g. `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the operation's output
-shape (botocore's type description). Requests and answers follow the shapes, so no action needs code of its own here.
-Source: smithy.io, "AWS query protocol".
+A request is a form with keys such as `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the
+operation's output shape (botocore's description of a type). Requests and answers are read and written by these shapes,
+so no operation needs code of its own. Source: smithy.io, "AWS query protocol".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueryError(Exception):
-    """The rejection of a request by a service that speaks the query protocol.
+    """The error with which a service of the query protocol rejects a request.
 
     Args:
         code: the error code of the query protocol, e.g. `AlreadyExistsException`.
@@ -38,7 +38,7 @@ class QueryError(Exception):
 
 
 class QueryProtocol:
-    """The reader of requests and writer of answers of one service that speaks the query protocol.
+    """Reads the requests to one service of the query protocol, and writes its answers.
 
     Args:
         service: botocore's name of the service, e.g. `cloudformation`.
@@ -52,8 +52,8 @@ class QueryProtocol:
     def parse_request(self, body: bytes) -> tuple[str, dict[str, Any]]:
         """Return the action's name and its typed parameters from a form body.
 
-        Parameters that botocore's model lacks are left out: a newer SDK may send parameters that this botocore does
-        not know.
+        Parameters that are not in botocore's model are ignored, since a newer SDK may send parameters that the
+        installed botocore does not know.
 
         Raises:
             QueryError: `InvalidAction` if the action is missing, or unknown to the service; `ValidationError` if a
@@ -74,7 +74,7 @@ class QueryProtocol:
         return action, arguments
 
     def render_response(self, action: str, result: dict[str, Any]) -> bytes:
-        """Return the XML answer of `action`; raises KeyError if `result` has a key that the action's output lacks."""
+        """Return the XML answer of `action`; raise KeyError if `result` has a key that the action's output lacks."""
         root = Element(f"{action}Response", xmlns=self._namespace)
         shape = self._operation(action).output_shape
         if shape is not None:
@@ -84,7 +84,7 @@ class QueryProtocol:
         return _document(root)
 
     def render_error(self, error: QueryError) -> bytes:
-        """Return the XML answer of a rejected request."""
+        """Return the XML answer to a rejected request."""
         root = Element("ErrorResponse", xmlns=self._namespace)
         detail = SubElement(root, "Error")
         SubElement(detail, "Type").text = "Sender"
@@ -108,7 +108,7 @@ class QueryProtocol:
 
 
 def parse_form(body: bytes, shape: Shape) -> dict[str, Any]:
-    """Return the values of a form body, typed as in this shape; floating-point numbers and times stay text."""
+    """Return a form body's values, converted to the types of the shape; floating-point numbers and times stay text."""
     return _parse_structure(shape, _tree(dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))))
 
 
@@ -117,7 +117,7 @@ def _invalid(message: str) -> QueryError:
 
 
 def _tree(form: dict[str, str]) -> dict[str, Any]:
-    """Nest the flat keys of a form: `A.member.1=x` becomes `{"A": {"member": {"1": "x"}}}`."""
+    """Nest the dotted keys of a form in dictionaries: `A.member.1=x` becomes `{"A": {"member": {"1": "x"}}}`."""
     root: dict[str, Any] = {}
     for key, value in form.items():
         node = root
@@ -196,5 +196,5 @@ def _scalar(value: Any) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Replace the control characters that XML 1.0 cannot hold, such as a terminal's colours in a log line."""
+    """Replace control characters that XML 1.0 does not allow, such as those of a terminal's colours in a log line."""
     return "".join(char if char >= " " or char in "\t\n\r" else "?" for char in text)

@@ -1,12 +1,12 @@
-r"""The check of a request against botocore's model of its service, as AWS checks requests.
+r"""Checks of requests against botocore's model of the service, like AWS's own checks.
 
-botocore's models are the API definitions that AWS publishes, so required members, lengths, ranges, patterns and
-enumerations need no copy here. Error texts have AWS's form: "1 validation error detected: Value 'x' at 'endpointName'
-failed to satisfy constraint: Member must …".
+botocore's models are AWS's published API definitions with all required members, lengths, ranges, patterns and
+enumerations, so this module contains no list of them. Error texts have AWS's form: "1 validation error detected: Value
+'x' at 'endpointName' failed to satisfy constraint: Member must …".
 
-The patterns in the models (botocore 1.44.8) use elements that Python's `re` lacks: pairs of UTF-16 escapes, the classes
-\p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which also matches the underscore and
-digits; every pattern with \p{L} allows both anyway.
+The patterns in the models (botocore 1.44.8) use elements that Python's `re` does not have: pairs of UTF-16 escapes, the
+classes \p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which also matches the
+underscore and digits; every pattern with \p{L} allows both anyway.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAIR = re.compile(_SURROGATES)
 
 @cache
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of a service model, which is in Java's syntax, for use with `fullmatch`."""
+    """Compile a pattern from a service model for use with `fullmatch`; these patterns have Java's syntax."""
     out: list[str] = []
     in_class = False
     for piece in _PIECE.findall(pattern):
@@ -75,12 +75,12 @@ _SHOWN_CHARACTERS = 256
 
 @cache
 def service_model(service: str) -> ServiceModel:
-    """Return botocore's model of a service; a cache holds the models, since reading one takes part of a second."""
+    """Return botocore's model of a service; keep it in a cache, since reading a model takes part of a second."""
     return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
 def check_request(operation: str, request: dict[str, Any], *, service: str, title: str) -> None:
-    """Check a request of a service's control plane.
+    """Check a request to a service's control plane against botocore's model.
 
     Args:
         operation: the operation's name.
@@ -100,7 +100,7 @@ def check_request(operation: str, request: dict[str, Any], *, service: str, titl
 
 
 def check_value(shape: Shape | None, value: object, *, path: str = "") -> None:
-    """Check a value against its shape, botocore's description of its type; raises as `check_request` does.
+    """Check a value against its shape (botocore's description of a type); raise the errors of `check_request`.
 
     `path` is the value's place in the request, for error texts.
     """

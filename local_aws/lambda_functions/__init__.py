@@ -1,1 +1,1 @@
-"""Lambda: moto stores the functions' configuration, this package stores their code and runs it."""
+"""Lambda: moto stores the functions' configuration; this package stores their code and runs it."""

@@ -1,11 +1,11 @@
-"""Run one invocation of a Lambda handler; this file is a separate program and uses the standard library only.
+"""Run one invocation of a Lambda handler; this file runs as a separate program, with the standard library only.
 
     python bootstrap.py HANDLER RESULT_FD < request
 
 The first line of standard input is the request: `{"event", "request_id", "function_arn", "deadline"}`, with the
-deadline in seconds since 1970. The pipe of standard input stays open; when it closes, the server has ended, and this
-process ends too. The result is written to the file descriptor RESULT_FD, so that output of the handler cannot damage
-the result.
+deadline in seconds since 1970. The server keeps the pipe of standard input open as long as it runs; when the pipe
+closes, this process ends. The result is written to the file descriptor RESULT_FD, so that text that the handler prints
+cannot damage it.
 """
 
 from __future__ import annotations

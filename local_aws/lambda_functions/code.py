@@ -1,4 +1,4 @@
-"""The code of Lambda functions, fetched when a function is created or changed, and unpacked into the state folder."""
+"""The code of Lambda functions: it is fetched when a function is created or changed, and unpacked into a folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CodeStore:
         self._unpacking = threading.Lock()
 
     def unpack(self, region: str, code: Mapping[str, Any]) -> Path:
-        """Fetch and unpack code and return its folder; `bind` gives the folder to a function that moto has accepted.
+        """Fetch and unpack code, and return its folder; call `bind` after moto has accepted the function.
 
         Args:
             region: the function's region.
@@ -63,7 +63,7 @@ class CodeStore:
                 return self._unpacked(package)
 
     def bind(self, region: str, name: str, folder: Path) -> None:
-        """Let a function run from a folder of `unpack`; its former folder is deleted if no other function uses it."""
+        """Make a function run from a folder that `unpack` made; delete its former folder if no function uses it."""
         self.remove(region, name, keep=folder)
         self._by_function[region, name] = folder
 
@@ -72,13 +72,13 @@ class CodeStore:
         return self._by_function.get((region, name))
 
     def remove(self, region: str, name: str, *, keep: Path | None = None) -> None:
-        """Forget a function; its folder is deleted unless another function has the same code or it is `keep`."""
+        """Forget a function; delete its folder unless another function uses it or the folder is `keep`."""
         folder = self._by_function.pop((region, name), None)
         if folder is not None and folder != keep and folder not in self._by_function.values():
             shutil.rmtree(folder, ignore_errors=True)
 
     def _fetch(self, region: str, code: Mapping[str, Any], package: BufferedRandom) -> None:
-        """Write the zip file of a function's code into `package`; code from S3 is never in memory as a whole."""
+        """Write the zip file of a function's code into `package`; copy code from S3 in pieces, not as a whole."""
         if "ZipFile" in code:
             package.write(base64.b64decode(code["ZipFile"]))
             return
@@ -112,7 +112,7 @@ class CodeStore:
 
 
 def _check_members(archive: zipfile.ZipFile) -> None:
-    """Reject a zip archive with members outside of its folder, or with more bytes than a function may have.
+    """Reject a zip archive whose members would lie outside of its folder, or that is larger than Lambda allows.
 
     Raises:
         CodeError: the archive is rejected; the text names the member or the size.

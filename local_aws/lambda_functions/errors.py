@@ -1,4 +1,4 @@
-"""The errors of Lambda: answers of its API, and code that cannot run."""
+"""The errors of Lambda: error answers of its API, and the error for code that cannot run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 
 class CodeError(Exception):
-    """The code of a function cannot be fetched or unpacked; the text contains the reason."""
+    """The error for a function's code that cannot be fetched or unpacked; the text contains the reason."""
 
 
 def lambda_error(code: str, message: str, *, status: int = 400) -> Response:

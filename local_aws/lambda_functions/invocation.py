@@ -1,7 +1,7 @@
-"""Invoke functions, each in a new process in the function's folder, with Lambda's environment, time limit and log.
+"""Run each invocation in a new process in the function's folder, with Lambda's environment, time limit and log.
 
-Differences from Lambda: every invocation is a cold start, and the memory limit is in the context but not enforced.
-The lines that a function prints go to its log group.
+Unlike on AWS, every invocation is a cold start, and the memory limit is told to the handler but not enforced. The lines
+that a function prints are written to its log group.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class InvocationResult:
-    """The result of an invocation: the payload of the answer, whether it is an error, and the lines of the log."""
+    """The result of an invocation: the answer's payload, a flag for an error, and the lines of the log."""
 
     payload: bytes
     failed: bool
@@ -63,7 +63,7 @@ class InvocationResult:
 
 
 class Invoker:
-    """Starts processes of handlers, and ends the running processes on `stop`.
+    """Starts a process for each invocation of a handler; `stop` kills the processes that still run.
 
     Args:
         endpoint_url: the emulator's URL, which the handler's SDK is to call.
@@ -75,7 +75,7 @@ class Invoker:
         self._lock = threading.Lock()
 
     def invoke(self, spec: FunctionSpec, event: bytes) -> InvocationResult:
-        """Run the handler once and wait for it, at most for the function's time limit.
+        """Run the handler once, wait for its end, and kill it at the function's time limit.
 
         Args:
             spec: the function.
@@ -141,9 +141,9 @@ class Invoker:
         return process
 
     def _environment(self, spec: FunctionSpec, stream: str) -> dict[str, str]:
-        """Return a handler's environment: Lambda's reserved variables win over the function's own variables.
+        """Return a handler's environment variables: Lambda's reserved variables replace the function's own ones.
 
-        AWS: Lambda developer guide, "environment variables".
+        Source: Lambda developer guide, "environment variables".
         """
         return {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
@@ -166,12 +166,12 @@ class Invoker:
 
     @property
     def running(self) -> int:
-        """The number of handlers' processes that run now."""
+        """The number of handler processes that run at present."""
         with self._lock:
             return len(self._running)
 
     def stop(self) -> None:
-        """End the process of every running handler."""
+        """Kill the processes of all running handlers."""
         with self._lock:
             running = list(self._running)
         for process in running:
@@ -179,9 +179,10 @@ class Invoker:
 
 
 def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds: float) -> tuple[bytes, bool]:
-    """Send the request, and return the printed output and whether the time limit ended the handler.
+    """Send the request to the handler's process; return its printed output, and True if the time limit ended it.
 
-    `communicate` would close the pipe after the request, and the handler's process exits when the pipe is closed.
+    `Popen.communicate` is not usable: it would close the pipe after the request, and the process exits when the pipe
+    closes.
     """
     printed: list[bytes] = []
     assert process.stdin is not None  # noqa: S101 - both pipes were requested
@@ -226,9 +227,9 @@ OWN_GROUPS: Final = "/aws/lambda/"
 def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:
     """Write the lines of an invocation into a new log stream.
 
-    A log group `/aws/lambda/…` is Lambda's own and is created if it does not exist. Any other group, which the
-    function's configuration names, belongs to the user and is not created again after its removal. A log that cannot
-    be written is a line in the server's own log and never an error of the invocation.
+    Lambda itself creates a missing log group whose name begins with `/aws/lambda/`. Any other log group that a
+    function's configuration names belongs to the user, and is not created. If the log cannot be written, the server's
+    own log gets a line about it, but the invocation does not fail.
     """
     stamp = int(time.time() * 1000)
     events = [{"timestamp": stamp, "message": line[:EVENT_LIMIT]} for line in lines if line]

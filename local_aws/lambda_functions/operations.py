@@ -1,4 +1,4 @@
-"""The operations of Lambda: moto's management API, with functions' code and logging kept here, and Invoke."""
+"""The operations of Lambda: Invoke, and moto's management API, for which this package keeps code and LoggingConfig."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class FunctionOperations:
         self._invoker: Invoker | None = None
 
     def stop(self) -> None:
-        """End the process of every running handler."""
+        """Kill the processes of all running handlers."""
         if self._invoker is not None:
             self._invoker.stop()
 
     async def manage(self, scope: Scope, region: str, body: bytes) -> Response:
-        """Pass a call of the management API to moto; keep code and LoggingConfig here, which moto does not keep."""
+        """Pass a management API call to moto; store code and LoggingConfig here, because moto does not."""
         call = ManagementCall.read(scope, body)
         rejection = call.rejection() or await run_in_threadpool(_role_rejection, call.request.get("Role"))
         if rejection is not None:
@@ -91,7 +91,7 @@ class FunctionOperations:
         return self._with_logging(region, answer)
 
     def _with_logging(self, region: str, answer: Response) -> Response:
-        """Put the function's LoggingConfig, which moto does not keep, into an answer that describes a function."""
+        """Add the function's LoggingConfig, which moto does not store, to an answer that describes the function."""
         try:
             content = json.loads(bytes(answer.body) or b"null")
         except ValueError:
@@ -106,7 +106,7 @@ class FunctionOperations:
         return Response(json.dumps(content), answer.status_code, media_type="application/json")
 
     def invoke(self, region: str, name: str, headers: Mapping[str, str], query: str, event: bytes) -> Response:
-        """Answer Invoke: run the function now, or in the background for the invocation type Event.
+        """Answer Invoke: run the function and wait, or for the invocation type Event run it in the background.
 
         Args:
             region: the function's region.
@@ -139,7 +139,7 @@ class FunctionOperations:
         return Response(result.payload, 200, answer_headers, media_type="application/json")
 
     def _checked_spec(self, region: str, name: str, event: bytes) -> FunctionSpec | Response:
-        """Return the function to invoke, or the error answer: no such function, no JSON, or a role without trust."""
+        """Return the function to invoke, or the error answer: unknown function, invalid JSON or untrusting role."""
         try:
             spec = self._spec(region, name)
             json.loads(event or b"null")
@@ -185,14 +185,14 @@ class FunctionOperations:
 
 
 def _role_rejection(role: object) -> Response | None:
-    """Return the error answer to a function that gets a role which Lambda may not assume; None without a role."""
+    """Return the error answer if a function's new role does not trust Lambda; None if it does, or without a role."""
     if role is None or service_may_assume(role_policies(str(role)), str(role), _SERVICE):
         return None
     return lambda_error(_REJECTED, _UNTRUSTED)
 
 
 def function_name(given: str) -> str:
-    """Return the bare name of a function from a name or from a whole or partial ARN (`…:function:NAME:QUALIFIER`)."""
+    """Return the bare name of a function from its name or its whole or partial ARN (`…:function:NAME:QUALIFIER`)."""
     given = unquote(given)
     if ":function:" in given:
         given = given.partition(":function:")[2]
@@ -201,7 +201,7 @@ def function_name(given: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ManagementCall:
-    """The parts of a request of the management API that concern code and logging."""
+    """The parts of a management API request that concern a function's code and logging."""
 
     name: str
     request: dict[str, Any]
@@ -211,7 +211,7 @@ class ManagementCall:
 
     @classmethod
     def read(cls, scope: Scope, body: bytes) -> ManagementCall:
-        """Read a request of the management API; without code and logging its `request` is empty."""
+        """Read a management API request; its member `request` is empty if it concerns neither code nor logging."""
         method, path = scope["method"], scope["path"]
         match = FUNCTION.match(path)
         part = match["part"] if match else None
@@ -223,7 +223,7 @@ class ManagementCall:
         return cls(name=function_name(name), request=request, creates=creates, deletes=deletes, code=code)
 
     def rejection(self) -> Response | None:
-        """Return the error answer to the creation of a function that cannot run here; None for any other call."""
+        """Return the error answer if the call creates a function that the emulation cannot run; otherwise None."""
         if not self.creates:
             return None
         runtime = str(self.request.get("Runtime", ""))
@@ -236,7 +236,7 @@ class ManagementCall:
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    """Return a body as a JSON object; any other body gives an empty object, since moto rejects the request."""
+    """Return a body as a JSON object; return {} for any other body, since moto rejects the request."""
     try:
         content = json.loads(body)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The HTTP interface of Lambda: moto stores the functions' configuration, this package stores their code and runs it.
+"""The HTTP interface of Lambda: moto stores the functions' configuration; this package stores their code and runs it.
 
-Invocations run here because moto runs them in Docker; all other requests go to moto, after the code of a new or
-changed function is unpacked.
+This package answers Invoke, because moto would run the code in Docker. All other requests go to moto; if a request
+creates or changes a function, its code is unpacked first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LambdaFunctions:
-    """AWS Lambda; `asgi` answers requests signed for "lambda".
+    """AWS Lambda; `asgi` answers its requests, which are signed for the service `lambda`.
 
     Args:
         others: moto's application, which has the rest of the API and keeps the functions' configuration.
@@ -51,5 +51,5 @@ class LambdaFunctions:
         await response(scope, replay(b""), send)
 
     def stop(self) -> None:
-        """End the process of every running handler."""
+        """Kill the processes of all running handlers."""
         self._operations.stop()

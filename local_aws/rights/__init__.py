@@ -1,1 +1,1 @@
-"""The evaluation of requests signed with a role's key against the role's policies, as IAM does it."""
+"""Evaluates requests that are signed with a role's key against the role's policies, as IAM does."""

@@ -1,8 +1,8 @@
-"""The rights on KMS keys that a request to S3 needs, because of the key of an object or of its bucket.
+"""The permissions on KMS keys that an S3 request needs if its object or bucket is encrypted with a customer's key.
 
 Source: S3 user guide, "Using server-side encryption with AWS KMS keys", sections on permissions and on multipart
-uploads. Keys that AWS manages (`aws/s3`) need no right of the caller. Key policies are not evaluated: the emulation
-treats every key as one whose policy leaves rights to the account's IAM policies, as the default policy does.
+uploads. A key that AWS manages (`aws/s3`) requires no permission of the caller. Key policies are not evaluated: the
+emulation assumes that every key has the default policy, which leaves all permissions to the account's IAM policies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARTS: Final = frozenset({"CompleteMultipartUpload", "CreateMultipartUpload", "
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectKey:
-    """The customer key of an object: its ARN, and True if S3 uses it through a bucket key."""
+    """The customer's KMS key of an object; `by_bucket` is True if S3 uses it through a bucket key."""
 
     arn: str
     by_bucket: bool = False
@@ -36,7 +36,7 @@ class ObjectKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Encryption:
-    """The look-ups of keys: of an object that exists, and of the objects that a bucket gets, each None for no key.
+    """Finds the customer's KMS key of an existing object, or for new objects in a bucket; None if there is no such key.
 
     Args:
         of_object: returns the customer key of an object by region, bucket and object key.
@@ -48,7 +48,7 @@ class Encryption:
     of_bucket: Callable[[str, str, str], ObjectKey | None]
 
     def rights(self, call: Call) -> Iterator[Request]:
-        """Yield the actions on keys that a request to S3 needs."""
+        """Yield the KMS actions, each on a key, for which an S3 request needs permission."""
         if call.service != "s3" or not call.parameters["Key"]:
             return
         bucket, name = str(call.parameters["Bucket"]), str(call.parameters["Key"])

@@ -1,4 +1,4 @@
-"""The judge of requests signed with a role's key: it allows or denies them with AWS's error texts, and records each.
+"""The judge allows or denies requests signed with a role's key, with AWS's error texts, and records each decision.
 
 Requests signed with a user's own key are not evaluated. For the roles that services and the `cdk` command assume, the
 judge evaluates the policies, permissions boundary, session policy and, for AssumeRole, the trust policy.
@@ -31,9 +31,9 @@ RECORDED: Final = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class RolePolicies:
-    """A role's ARN, trust policy, identity-based policies, and the policies that limit the role.
+    """A role's ARN, its trust policy, its identity-based policies, and the policies that limit its permissions.
 
-    `limits` are the permissions boundary and the session policy, where they exist: each must allow an action too.
+    `limits` has the permissions boundary and the session policy, if they exist: each of them must also allow an action.
     """
 
     arn: str
@@ -44,7 +44,7 @@ class RolePolicies:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """One recorded decision: the principal's ARN, the judged action and resource, and True if they were allowed."""
+    """One recorded decision: the principal's ARN, the action with its resource, and True if the action was allowed."""
 
     principal: str
     request: Request
@@ -53,9 +53,9 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Dependent:
-    """A further right that a call needs because of an existing resource, and AWS's text for a caller without it.
+    """An additional permission that a call needs because of an existing resource, with AWS's error text for its lack.
 
-    Without `denial` the text is the usual one, with the action and the resource.
+    If `denial` is None, the error has AWS's usual text with the action and the resource.
     """
 
     request: Request
@@ -63,11 +63,11 @@ class Dependent:
 
 
 class DeniedError(Exception):
-    """The caller has no permission for an action; the error's text is AWS's."""
+    """The error for a caller without permission for an action; the text is AWS's text."""
 
 
 class Judge:
-    """The judge of the calls that roles make.
+    """Checks the permissions of calls that roles make.
 
     Args:
         find_role: returns a role's policies by the ARN of the role or of one of its sessions; None for an unknown role.
@@ -90,7 +90,7 @@ class Judge:
             return list(self._record)
 
     def check(self, principal: str, call: Call) -> None:
-        """Check that a principal has the rights for a call.
+        """Check that a principal has all permissions that a call needs.
 
         Raises:
             DeniedError: the principal lacks a right that the call needs.
@@ -106,7 +106,7 @@ class Judge:
             self._check(principal, role, dependent.request, dependent.denial)
 
     def check_request(self, principal: str, request: Request, region: str) -> None:
-        """Check that a principal has the right for one request that a service makes for it, without a call here.
+        """Check a principal's permission for an action that a service does for it without an API call to the emulator.
 
         Raises:
             DeniedError: the principal is a role without the right.
@@ -117,9 +117,9 @@ class Judge:
             self._check(principal, self._find_role(principal), asked)
 
     def reason_against(self, principal: str, request: Request, region: str) -> str | None:
-        """Return AWS's text if a principal lacks the right for a request, else None; the decision is not recorded.
+        """Return AWS's error text if a principal has no permission for a request, else None; record no decision.
 
-        This is for a right that no request needs, but on which the answer depends.
+        Use this method for a permission that the request does not need, but that determines its answer.
         """
         if not principal.startswith(SESSIONS):
             return None
@@ -164,7 +164,7 @@ class Judge:
 def service_may_assume(
     role: RolePolicies | None, role_arn: str, service: str, context: Mapping[str, Sequence[str]] | None = None
 ) -> bool:
-    """Return True if the trust policy of a role lets a service assume the role; False for None, an unknown role.
+    """Return True if a role's trust policy lets a service assume the role; False if `role` is None (an unknown role).
 
     Args:
         role: the role's policies.

@@ -1,7 +1,7 @@
 """The evaluation of IAM policies: statements, wildcards, policy variables and conditions.
 
 Source: IAM user guide, "Policy evaluation logic", "IAM JSON policy elements" and "Condition operators". An unknown
-operator or condition key is an error and never a permission, since AWS may evaluate it differently.
+operator or condition key raises an error instead of allowing anything, since AWS may evaluate it differently.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ KNOWN_KEYS: Final = re.compile(
 
 
 class UnknownConditionError(Exception):
-    """A policy has an operator or a condition key that this emulation cannot evaluate."""
+    """The error for a policy with an operator or a condition key that this emulation cannot evaluate."""
 
 
 class Verdict(Enum):
-    """The outcome of an evaluation; a denial's value is the reason in AWS's error text."""
+    """The outcome of an evaluation; the values for a denial are the reasons in AWS's error text."""
 
     ALLOWED = "allowed"
     DENIED = "with an explicit deny in an identity-based policy"
@@ -44,7 +44,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One action on one resource; `context` has the values of each condition key, by the key in lower case."""
+    """One action on one resource; `context` maps each condition key, in lower case, to its values."""
 
     action: str
     resource: str
@@ -52,7 +52,7 @@ class Request:
 
 
 def evaluate(documents: Iterable[Mapping[str, Any]], request: Request) -> Verdict:
-    """Return the verdict of identity-based policies: DENIED for any Deny, else ALLOWED for any Allow, else NOT_ALLOWED.
+    """Return the policies' verdict: DENIED if any statement denies, else ALLOWED if one allows, else NOT_ALLOWED.
 
     Raises:
         UnknownConditionError: a statement about this action and resource has a condition that cannot be evaluated.
@@ -71,7 +71,7 @@ def evaluate(documents: Iterable[Mapping[str, Any]], request: Request) -> Verdic
 def trusts(document: Mapping[str, Any], principals: Iterable[str], request: Request) -> bool:
     """Return True if a role's trust policy lets a principal assume the role.
 
-    `principals` are all names that a statement may use for the principal: the ARN of its account, role, session or
+    `principals` has all names by which a statement may mean the principal: the ARN of its account, role, session or
     user, or the name of a service.
     """
     names = set(principals)
@@ -86,7 +86,7 @@ def trusts(document: Mapping[str, Any], principals: Iterable[str], request: Requ
 
 
 def listed(value: Any) -> list[Any]:
-    """Return the value of a policy element as a list: a single value is wrapped, and None gives an empty list."""
+    """Return a policy element's value as a list: wrap a single value, and return an empty list for None."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
@@ -122,7 +122,7 @@ def _pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT00
 
 
 def _filled(values: Any, context: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield patterns with their policy variables replaced; a pattern whose variable has no value is left out."""
+    """Yield patterns with their policy variables replaced; omit a pattern if one of its variables has no value."""
     for value in listed(values):
         missing = False
 

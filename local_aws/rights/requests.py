@@ -1,8 +1,8 @@
-"""The operation of a signed request, and the actions, resources and condition keys that IAM evaluates for it.
+"""Read a signed request's operation, and the actions, resources and condition keys that IAM evaluates for it.
 
 Source: Service Authorization Reference (actions, resource types and condition keys of each service). An operation that
-the tables of this module lack has the action `service:Operation` and the resource `*`. A policy that names resources
-does not allow this request, so the emulation is never more permissive than AWS.
+is missing in this module's tables counts as the action `service:Operation` on the resource `*`. A policy that names
+resources does not allow `*`, so the emulation is never more permissive than AWS.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch", "service-quot
 
 
 def has_judged_body(service: str, query: str) -> bool:
-    """Return True if the body of a request may identify its resources; an upload's does not and is forwarded unread."""
+    """Return True if a request's body may name the resources to check; False for S3 uploads, which stay unread."""
     return service != "s3" or "delete" in parse_qs(query, keep_blank_values=True)
 
 
 def read_call(
     service: str, region: str, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
 ) -> Call:
-    """Return the operation and parameters of a request. `path` and `query` are as sent, header names in lower case."""
+    """Return a request's operation and parameters; `path` and `query` are still encoded, header names in lower case."""
     if service == "s3":
         return _s3_call(region, method, path, query, headers, body)
     if target := headers.get("x-amz-target"):
@@ -77,7 +77,7 @@ def _rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
 
 @cache
 def _query_members(service: str, operation: str) -> dict[str, str]:
-    """Return the members of a REST operation's input that the query string has, by their names there."""
+    """Return the input members that a REST operation takes from the query string, by their names in the query."""
     model = botocore.session.get_session().get_service_model(_REST_MODELS.get(service, service))
     shape = model.operation_model(operation).input_shape if operation in model.operation_names else None
     return {
@@ -156,7 +156,7 @@ def _xml(body: bytes) -> ET.Element:
 
 
 def shared_context(region: str) -> dict[str, list[str]]:
-    """Return the condition keys that every request has."""
+    """Return the condition keys, with values, that every request has."""
     return {
         "aws:securetransport": ["true"],
         "aws:requestedregion": [region],
@@ -167,7 +167,7 @@ def shared_context(region: str) -> dict[str, list[str]]:
 
 
 def judged(call: Call) -> list[Request]:
-    """Return each action on a resource that a call needs permission for, with the call's condition keys."""
+    """Return each action, with its resource and condition keys, for which a call needs permission."""
     shared = shared_context(call.region)
     rows = _s3_rights(call) if call.service == "s3" else _rights(call)
     return [
@@ -235,7 +235,7 @@ def _rights(call: Call) -> Iterator[Right]:
 
 
 def _code(call: Call) -> str | None:
-    """Return the ARN of the object in S3 that is a function's new code; None for any other call."""
+    """Return the ARN of the S3 object with a Lambda function's new code; None if the call does not name one."""
     if call.service != "lambda" or call.operation not in {"CreateFunction", "UpdateFunctionCode"}:
         return None
     code = call.parameters.get("Code", call.parameters)

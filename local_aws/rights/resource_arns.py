@@ -1,8 +1,8 @@
-"""The resources that IAM evaluates for each operation, and the actions that tags in a request need in addition.
+"""The resources that IAM evaluates for each operation, and the additional actions for requests with tags.
 
 Source: Service Authorization Reference, the resource types of each action. An operation that is not in the table has
-the resource `*`: a policy that names resources does not allow this request, so the emulation is never more permissive
-than AWS.
+the resource `*`, which a policy that names resources does not allow; so the emulation is never more permissive than
+AWS.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One signed request: the service and region of its signature, the operation by AWS's name, and its parameters.
+    """One signed request: the service and region that it was signed for, AWS's name of the operation, and parameters.
 
-    The parameters of an S3 request are Bucket, Key, Prefix, and where they apply Keys, Versioned, CopySource and
-    SSEKMSKeyId. Those of a service with the query protocol are texts under the names that the form has.
+    An S3 request has the parameters Bucket, Key and Prefix, and if they apply Keys, Versioned, CopySource and
+    SSEKMSKeyId. A request of the query protocol has the keys of its form as parameters, with texts as values.
     """
 
     service: str
@@ -35,13 +35,13 @@ class Call:
 
 
 def resources_of(call: Call) -> list[str]:
-    """Return the ARNs of the resources that a call's action is evaluated on; `*` for an action without a resource."""
+    """Return the ARNs of the resources on which IAM evaluates a call's action; `*` for an action without a resource."""
     found = _RESOURCES.get((call.service, call.operation))
     return ["*"] if found is None else found(call)
 
 
 def has_tags(call: Call) -> bool:
-    """Return True if a request carries tags. The query protocol has one member for each tag, as in `Tags.member.1`."""
+    """Return True if a request has tags; the query protocol has a member for each tag, such as `Tags.member.1`."""
     return any(name.partition(".")[0] in {"Tags", "tags"} and value for name, value in call.parameters.items())
 
 
@@ -50,7 +50,7 @@ def _text(call: Call, *names: str) -> str:
 
 
 def _arn(kind: str, *names: str, service: str | None = None) -> Callable[[Call], list[str]]:
-    """Return the function that makes an ARN from a name; a parameter that is an ARN already is that ARN."""
+    """Return a function that makes the ARN from a call's parameter, which is a resource's name or already its ARN."""
 
     def made(call: Call) -> list[str]:
         name = _text(call, *names)
@@ -60,7 +60,7 @@ def _arn(kind: str, *names: str, service: str | None = None) -> Callable[[Call],
 
 
 def _global(service: str, kind: str, *names: str) -> Callable[[Call], list[str]]:
-    """Return the function that makes the ARN of a resource without a region."""
+    """Return a function that makes the ARN, without a region, of the resource that a call's parameter names."""
     return lambda call: [f"arn:{PARTITION}:{service}::{ACCOUNT_ID}:{kind}{_text(call, *names)}"]
 
 
@@ -69,7 +69,7 @@ def _plain(*names: str) -> Callable[[Call], list[str]]:
 
 
 def _each(kind: str, parameter: str, *, service: str) -> Callable[[Call], list[str]]:
-    """Return the function that makes one ARN for each name of a list; one for all resources if the list is missing."""
+    """Return a function that makes an ARN of each name in a call's list; if the list is missing, one ARN with `*`."""
     return lambda call: [call.arn(f"{kind}{name}", service=service) for name in call.parameters.get(parameter) or "*"]
 
 
@@ -111,7 +111,7 @@ def _schedule(call: Call) -> list[str]:
 
 
 def _ec2(*kinds: str) -> Callable[[Call], list[str]]:
-    """Return the function that makes the ARNs of EC2's resources, each of a kind and the members with its ids."""
+    """Return a function that makes the ARNs of a call's EC2 resources of these kinds, from the call's ids."""
 
     def made(call: Call) -> list[str]:
         found = []

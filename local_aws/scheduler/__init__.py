@@ -1,1 +1,1 @@
-"""EventBridge Scheduler: moto stores the schedules, this package checks them and calls their targets on time."""
+"""EventBridge Scheduler: moto stores the schedules; this package checks them and calls their targets on time."""

@@ -1,6 +1,6 @@
 """The HTTP interface of EventBridge Scheduler: check requests, pass them to moto, and run the schedules.
 
-AWS checks a schedule when it is created or updated (API reference: CreateSchedule, ValidationException); moto does not.
+AWS checks a schedule at its creation and update (API reference: CreateSchedule, ValidationException); moto does not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNTRUSTED: Final = "The execution role you provide must allow AWS EventBridge S
 
 
 class Scheduler:
-    """EventBridge Scheduler; `asgi` answers requests signed for "scheduler".
+    """EventBridge Scheduler; `asgi` answers its requests, which are signed for the service `scheduler`.
 
     Args:
         others: moto's application, which keeps schedules and groups.
@@ -59,7 +59,7 @@ class Scheduler:
         self._runner = ScheduleRunner(clients=clients, keys=keys, now=now, is_assumable=is_assumable)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request: reject a bad schedule, pass the rest to moto, then have the schedules read again."""
+        """Answer one request: reject an invalid schedule, or pass the request to moto and reread the schedules."""
         body = await read_body(receive)
         rejection = _rejection(scope, body) or await run_in_threadpool(_role_rejection, scope, body)
         if rejection is not None:
@@ -75,12 +75,12 @@ class Scheduler:
         self._runner.start()
 
     def stop(self) -> None:
-        """Stop running schedules, without waiting for a call of a target that is in progress."""
+        """Stop running schedules; do not wait for a call of a target that is in progress."""
         self._runner.stop()
 
 
 def _rejection(scope: Scope, body: bytes) -> Response | None:
-    """Return the error answer to a bad CreateSchedule or UpdateSchedule; None for a good or any other request."""
+    """Return the error answer to an invalid CreateSchedule or UpdateSchedule; None for a valid or another request."""
     found, operation = _SCHEDULE.fullmatch(scope["path"]), _CHECKED.get(scope["method"])
     if found is None or operation is None:
         return None
@@ -92,7 +92,7 @@ def _rejection(scope: Scope, body: bytes) -> Response | None:
 
 
 def _role_rejection(scope: Scope, body: bytes) -> Response | None:
-    """Return the error answer to a schedule whose role EventBridge Scheduler may not assume; None for any other."""
+    """Return the error answer if a schedule's role does not trust EventBridge Scheduler; otherwise None."""
     signed: CredentialScope | None = scope.get("aws_scope")
     if signed is None or _SCHEDULE.fullmatch(scope["path"]) is None or scope["method"] not in _CHECKED:
         return None
@@ -104,7 +104,7 @@ def _role_rejection(scope: Scope, body: bytes) -> Response | None:
 
 
 def is_assumable(role: str, region: str, group: str) -> bool:
-    """Return True if the role of a schedule trusts EventBridge Scheduler for the schedule's group.
+    """Return True if a schedule's role lets EventBridge Scheduler assume it for the schedule's group.
 
     Source of the condition keys: EventBridge Scheduler user guide, "Confused deputy prevention".
     """

@@ -1,4 +1,4 @@
-"""Run the schedules stored in moto: wait for their times and call their targets."""
+"""Run the schedules that moto stores: call each schedule's target at its times."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ Key = tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class _Entry:
-    """A schedule as it was read last, with times of the clock in seconds since 1970.
+    """A schedule as it was last read from moto; its times are the emulator clock's, in seconds since 1970.
 
-    `anchor` is the time from which a rate is counted, `due` the time of the next call or None for never. For a call
-    that has failed so far, `since` is the time at which it was first due and `attempts` the number of tries.
+    The intervals of a rate expression count from `anchor`; `due` is the time of the next call, or None for no call. If
+    the call has failed so far, `since` is the time at which it was first due, and `attempts` the number of tries.
     """
 
     definition: Mapping[str, Any]
@@ -54,19 +54,19 @@ class _Entry:
 
     @property
     def kind(self) -> str:
-        """The kind of the schedule's expression: at, rate or cron."""
+        """The kind of the schedule's expression: `at`, `rate` or `cron`."""
         return str(self.definition["ScheduleExpression"]).partition("(")[0]
 
 
 class UntrustedRoleError(Exception):
-    """The role of a schedule does not trust EventBridge Scheduler any more, so its target is not called."""
+    """The error for a schedule whose role no longer trusts EventBridge Scheduler, so its target is not called."""
 
 
 class ScheduleRunner:
     """Calls the targets of all schedules at their times, in its own thread.
 
-    A one-time schedule whose time is past at its creation is never run. The precision of calls is that of the clock,
-    not one minute.
+    A one-time schedule whose time has passed before its creation never runs. Calls are as precise as the emulator's
+    clock, whereas AWS's precision is one minute.
 
     Args:
         clients: boto3 clients that call the emulator, for the schedules and for their targets.
@@ -99,17 +99,17 @@ class ScheduleRunner:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, without waiting for a call of a target that is in progress."""
+        """End the thread; do not wait for a call of a target that is in progress."""
         self._stopped.set()
         self._changed.set()
 
     def reload(self, region: str) -> None:
-        """Have the schedules of a region read again, because they may have changed."""
+        """Make the thread read a region's schedules again, because they may have changed."""
         self._regions.add(region)
         self._changed.set()
 
     def run_due(self) -> None:
-        """Read the schedules again if they may have changed, and call the targets that are due by now."""
+        """Read the schedules again if they may have changed, then call the targets of all schedules that are due."""
         # The event is cleared first, so that a change during the reading is read the next time.
         if self._changed.is_set():
             self._changed.clear()
@@ -142,7 +142,7 @@ class ScheduleRunner:
         self._seen = now
 
     def _entry(self, key: Key) -> _Entry | None:
-        """Return the entry of a schedule: the previous one if it has not changed, None if the schedule is deleted."""
+        """Return a schedule's entry: the previous entry if the schedule has not changed; None if it is deleted."""
         definition = self._definition(key)
         if definition is None:
             return None
@@ -176,7 +176,7 @@ class ScheduleRunner:
 
     @staticmethod
     def _is_on(entry: _Entry, moment: float) -> bool:
-        """Return True if the schedule is enabled and, if it recurs, has not ended before `moment`."""
+        """Return True if the schedule is enabled and, for a recurring schedule, its EndDate is not before `moment`."""
         end = None if entry.kind == "at" else entry.definition["EndDate"]
         return entry.definition["State"] == "ENABLED" and (end is None or moment <= end.timestamp())
 
@@ -216,7 +216,7 @@ class ScheduleRunner:
         invoke(target, partial(self._clients.signed_by, self._keys.for_role(role, f"{group}-{name}")), region)
 
     def _count(self, key: Key, metric: str) -> None:
-        """Count a failure in the metrics of the schedule's group (user guide: "Monitoring EventBridge Scheduler")."""
+        """Add 1 to a failure metric of the schedule's group (user guide: "Monitoring EventBridge Scheduler")."""
         region, group, _ = key
         datum = {"MetricName": metric, "Dimensions": [{"Name": "ScheduleGroup", "Value": group}], "Value": 1.0}
         try:
@@ -226,7 +226,7 @@ class ScheduleRunner:
 
     @staticmethod
     def _will_retry(entry: _Entry, now: float) -> bool:
-        """Return True if a failed call is retried, and set `due` to the time of the retry."""
+        """Return True if the retry policy allows another try of a failed call, and set `due` to its time."""
         policy = entry.definition["Target"].get("RetryPolicy", {})
         entry.since = entry.since or entry.due or now
         entry.attempts += 1

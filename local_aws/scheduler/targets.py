@@ -1,7 +1,8 @@
-"""The targets of schedules: an SNS topic, or any API of an emulated service ("universal target").
+"""The targets of schedules: an SNS topic, or any API operation of an emulated service ("universal target").
 
 AWS: EventBridge Scheduler user guide, "Using universal targets": `arn:aws:scheduler:::aws-sdk:SERVICE:ACTION`, where
-SERVICE is the SDK's name in lower case without hyphens and Input holds the request's parameters.
+SERVICE is the SDK's name of the service in lower case without hyphens. The target's `Input` has the parameters of the
+request.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _READS: Final = ("get", "describe", "list", "batchget", "select", "search", "pol
 
 
 class TargetError(ValidationException):
-    """A target that Scheduler rejects, or that this emulation cannot call."""
+    """The error for a target that EventBridge Scheduler would reject, or that this emulation cannot call."""
 
 
 def check_target(target: Mapping[str, Any]) -> None:
@@ -48,7 +49,7 @@ def check_target(target: Mapping[str, Any]) -> None:
 
 
 def invoke(target: Mapping[str, Any], client_of: Callable[[str, str], Any], region: str) -> None:
-    """Call a target; `client_of` returns the client of a service in a region, signed with the schedule's role.
+    """Call a target; `client_of` returns a client for a service and region that signs with the role's key.
 
     Raises:
         ClientError: the service rejected the call.

@@ -1,4 +1,4 @@
-"""Helpers for tests: wait for a condition, create the execution role of an endpoint."""
+"""Helpers for tests that wait for a condition, or create the execution role of an endpoint."""
 
 from __future__ import annotations
 

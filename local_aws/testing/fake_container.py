@@ -1,4 +1,4 @@
-"""A fake server container for tests: it implements the contract of multi-model containers without real models."""
+"""A fake model container for tests: it implements SageMaker's API for multi-model containers without real models."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """A server of an ASGI app on a free port of 127.0.0.1, which stops without delay.
+    """Serves an ASGI app on a free port of 127.0.0.1, and stops without delay.
 
-    uvicorn's own Server ends with pauses of a tenth of a second, which add up over many tests.
+    uvicorn's own Server stops with pauses of a tenth of a second, which add up over many tests.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -49,7 +49,7 @@ class Listener:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def stop(self) -> None:
-        """Stop like a killed process: break all connections and cancel running calls."""
+        """Stop as if the process was killed: break all connections and cancel running calls."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
@@ -59,9 +59,9 @@ class Listener:
 
 
 class Gate:
-    """A gate for coroutines, which wait at it while a test keeps it shut; a test uses it from its own thread.
+    """A gate at which coroutines wait while it is shut; a test opens and shuts it from another thread.
 
-    While the gate is shut, a test can check the state without a race, unlike during an operation of some seconds.
+    While coroutines wait at the gate, a test can check an intermediate state without a race.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Let all waiting and later coroutines through."""
+        """Open the gate: coroutines no longer wait at it."""
         self._open.set()
 
     def shut(self) -> None:
-        """Make all later coroutines wait."""
+        """Shut the gate: coroutines that come to it wait."""
         self._open.clear()
 
     async def passed(self) -> None:
@@ -83,13 +83,14 @@ class Gate:
 
 
 class FakeContainer:
-    """One fake container. A model behaves as the file `behaviour` of its archive says, if the archive has that file.
+    """One fake container. If a model's archive has a file `behaviour`, the file determines the model's behaviour.
 
     The lines of the file are `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N` and
-    `invoke=SECONDS`; `held` instead of seconds waits at the gate. An answer to a call has the text of the archive's
-    file `answer` and the body and headers of the call. `/ping` answers `ping_status` and `ping_body`, or never while
-    `silent` is True. `room` is the number of models that fit, `worker_faults` has the requested faults of workers,
-    `loading` is the number of loads in progress.
+    `invoke=SECONDS`; with `held` in place of SECONDS, the load or call waits at `gate`. An answer to a call contains
+    the text of the archive's file `answer`, and the body and headers of the call. `/ping` answers with `ping_status`
+    and `ping_body`; while `silent` is True it never answers. `room` is the number of models that fit into the container
+    (None: no limit), `worker_faults` has the faults that the emulator requested for workers, and `loading` is the
+    number of loads in progress.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
@@ -133,12 +134,12 @@ class FakeContainer:
             self._listener.stop()
 
     async def die(self) -> None:
-        """End like a killed process: stop, and forget the loaded models."""
+        """End as if the process was killed: stop, and forget the loaded models."""
         await self.stop()
         self.models.clear()
 
     def log(self, line: str) -> None:
-        """Append a line to the log file of the container's output."""
+        """Append a line to the container's log file."""
         path: Path = self.options["log_file"]
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -158,7 +159,7 @@ class FakeContainer:
         return JSONResponse(wanted)
 
     async def _list(self, request: Request) -> Response:
-        """Answer the list of models with one model per page, so that a caller has to follow the pages."""
+        """Answer the list of models in pages of one model, so that tests show that callers read all pages."""
         names = self._known()
         start = int(request.query_params.get("next_page_token", 0))
         page = {"models": [{"modelName": name} for name in names[start : start + 1]]}
@@ -166,7 +167,7 @@ class FakeContainer:
         return JSONResponse({**page, **more})
 
     def _known(self) -> list[str]:
-        """Return the container's own names of its models."""
+        """Return the names under which the container itself knows its models."""
         store: Path = self.options["model_store"]
         return sorted(self.models or (re.sub(r"\W", "_", name) for name in _models(store)))
 
@@ -237,12 +238,12 @@ class FakeContainer:
 
 
 class FakeFactory:
-    """A factory that starts fake containers, as `Container.start` starts real ones.
+    """A factory that starts fake containers in place of `Container.start`, which starts real ones.
 
-    `failing` makes all starts fail, `fail_starts` has the numbers of single starts that fail, counted from 1.
-    `delay_s` is the duration of a start in seconds, `room` the number of models that fit into a container. `starting`
-    counts the starts in progress, `given_up` the cancelled starts that have ended their clean-up of 0.05 s. Starts wait
-    at `start_gate`; loads and calls of models with `held` wait at `gate`.
+    If `failing` is True, all starts fail; otherwise the starts whose numbers, from 1, are in `fail_starts` fail. A
+    start takes `delay_s` seconds and then waits at `start_gate`. `room` is the number of models that fit into a
+    container. `starting` counts the starts in progress, and `given_up` the cancelled starts whose clean-up of 0.05 s
+    has ended. A load or call of a model whose file `behaviour` says `held` waits at `gate`.
     """
 
     def __init__(self) -> None:
@@ -259,7 +260,7 @@ class FakeFactory:
 
     @property
     def running(self) -> list[FakeContainer]:
-        """The started containers that were not stopped."""
+        """The started containers that have not been stopped."""
         return [container for container in self.started if container.alive]
 
     async def __call__(self, **options: Any) -> FakeContainer:

@@ -1,4 +1,4 @@
-"""A running front door (the HTTP server of the local AWS) for tests, its clients, and waits for background work."""
+"""A running local AWS server for tests, boto3 clients for it, and functions that wait for background work."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class FakeSageMaker:
-    """A fake SageMaker with models, configurations and endpoints in dictionaries; an endpoint is in service at once.
+    """A fake SageMaker that keeps models, configurations and endpoints in dictionaries; an endpoint is ready at once.
 
-    A configuration whose instance type is `ml.broken` makes its endpoint fail.
+    An endpoint whose configuration has the instance type `ml.broken` fails.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -43,11 +43,11 @@ class FakeSageMaker:
         """Do nothing: there is nothing to start."""
 
     async def shutdown(self) -> None:
-        """Record in `closed` that the server has called this method."""
+        """Set `closed`, so that a test can see that the server has called this method."""
         self.closed = True
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request to the control plane; a call of InvokeEndpoint gets an empty list."""
+        """Answer a control plane request with `act`, and every InvokeEndpoint with an empty list."""
         request = Request(scope, receive)
         if request.url.path.endswith("/invocations"):
             await Response("[]", media_type="application/json")(scope, receive, send)
@@ -57,7 +57,7 @@ class FakeSageMaker:
         await Response(json.dumps(answer), status, media_type="application/x-amz-json-1.1")(scope, receive, send)
 
     def act(self, action: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Do an operation of SageMaker as far as the tests' stacks need it; return status and answer."""
+        """Do a SageMaker operation, as far as the stacks of tests need it; return the HTTP status and the answer."""
         kind = next(kind for kind in ("EndpointConfig", "Endpoint", "Model", "Tags") if action.endswith(kind))
         if kind == "Tags":
             return 200, {"Tags": []}
@@ -86,7 +86,7 @@ wait_for = partial(testing.wait_for, limit_s=LIMIT_S)
 
 
 class FrontDoor:
-    """A running server of the local AWS, and its clients, which are cached: making one takes longer than most calls."""
+    """A running local AWS server with its boto3 clients, which are cached: to make one takes longer than most calls."""
 
     def __init__(self, server: LocalAws) -> None:
         self.server = server
@@ -94,7 +94,7 @@ class FrontDoor:
         self.client = cache(self._client)
 
     def _client(self, service: str, **config: Any) -> Any:
-        """Return a boto3 client of a service at the front door; by default it does not retry."""
+        """Return a boto3 client that calls a service of this server; by default it does not retry."""
         given = Config(**{"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **config})
         key = self.key
         return session().client(
@@ -111,33 +111,33 @@ class FrontDoor:
         return local.read_key(self.server.settings.state_dir)
 
     def environment(self, *, administrator: bool = False) -> dict[str, str]:
-        """Return the environment variables that point a program at this front door, with the user's access key.
+        """Return the environment variables that make a program call this server, with the user's access key.
 
-        With `administrator` the key is that of an administrator, which exists where the user acts as a role.
+        If `administrator` is True, return the administrator's key, which exists if the user acts as a role.
         """
         return self._local().environment(administrator=administrator)
 
     def page(self, path: str, **put: float) -> Any:
-        """GET one of the server's own pages, such as /_cohost/clock; if values are given, PUT them there first."""
+        """GET a page of the server, such as /_cohost/clock; if values are given, PUT them to the page first."""
         if put:
             self._local().ask(path, put)
         return self._local().ask(path)
 
     def reset(self) -> None:
-        """Delete moto's state: it belongs to the process, so the server of an earlier test has left some."""
+        """Delete moto's state, which is global in the process and still has resources of earlier tests."""
         self._local().ask("/moto-api/reset", method="POST")
 
     def _local(self) -> local.LocalServer:
         return local.LocalServer(url=self.server.url, pid=os.getpid(), state=self.server.settings.state_dir)
 
     def set_speed(self, speed: float) -> None:
-        """Make the emulation's clock run `speed` times as fast as real time from now on."""
+        """Make the emulator's clock run `speed` times as fast as real time from now on."""
         assert self.page("/_cohost/clock", speed=speed)["speed"] == speed
 
     def settle(self, status: str, name: str = "s") -> dict[str, Any]:
-        """Wait until a stack, by name or id, ends its operation in `status`; return CloudFormation's description.
+        """Wait until a stack's operation ends, check that the stack has `status`, and return its description.
 
-        The waiters of boto3 are not used, since they sleep for too long.
+        The waiters of boto3 are not used, since they poll too rarely.
         """
         cloudformation = self.client("cloudformation")
 
@@ -153,7 +153,7 @@ class FrontDoor:
         return stack
 
     def delete_stack(self, name: str = "s") -> None:
-        """Delete a stack by name and wait, by its id, until it is deleted: a deleted stack has no name any more."""
+        """Delete a stack and wait for the end, by the stack's id, since a deleted stack is not found by its name."""
         cloudformation = self.client("cloudformation")
         stack_id = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
         cloudformation.delete_stack(StackName=name)
@@ -168,7 +168,7 @@ def session() -> Any:
 
 @contextlib.contextmanager
 def leaving_no_process() -> Iterator[None]:
-    """Check that all descendants that this process gets during the block end within 120 s after the block."""
+    """Check that all descendant processes that start in the `with` block end within 240 s after the block."""
 
     def children() -> set[int]:
         return {child.pid for child in psutil.Process().children(recursive=True)}
@@ -182,9 +182,9 @@ def leaving_no_process() -> Iterator[None]:
 def running(
     state_dir: Path, make_sagemaker: Callable[..., Any] | None = FakeSageMaker, **settings: Any
 ) -> Iterator[FrontDoor]:
-    """Run the local AWS on a free port until the block ends; `settings` are further settings of the server.
+    """Run the local AWS on a free port until the `with` block ends; `settings` are further settings of the server.
 
-    `make_sagemaker` builds the SageMaker part; None means the real emulation, whose containers serve real models.
+    `make_sagemaker` builds the emulated SageMaker; None means the full one, whose containers serve real models.
     """
     given = Settings(**{"port": 0, "state_dir": state_dir, "managed_policies": False, **settings})
     server = LocalAws(given, make_sagemaker)

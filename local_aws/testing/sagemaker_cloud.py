@@ -1,4 +1,4 @@
-"""The emulated SageMaker with fake containers for tests, moto for the other services, and boto3 clients of both."""
+"""The emulated SageMaker with fake containers for tests, moto for the other services, and boto3 clients for both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/djl-inference:0.36.0-lmi26
 
 
 def client(service: str, url: str, *, attempts: int = 1, parameter_validation: bool = True) -> Any:
-    """Make a boto3 client of a service at a URL; it makes each call at most `attempts` times."""
+    """Make a boto3 client that calls a service at a URL, and sends each call at most `attempts` times."""
     config = Config(
         retries={"total_max_attempts": attempts},
         s3={"addressing_style": "path"},
@@ -55,7 +55,7 @@ def client(service: str, url: str, *, attempts: int = 1, parameter_validation: b
 class Cloud:
     """The emulated SageMaker under test, running in its own thread, with helpers for tests.
 
-    Endpoints and components wait at the gate `transitions` in each status that they pass through, such as Creating.
+    In each intermediate status, such as Creating, endpoints and inference components wait at the gate `transitions`.
     """
 
     def __init__(self, moto_url: str, state_dir: Path, settings: Settings, clock: Clock | None = None) -> None:
@@ -93,11 +93,11 @@ class Cloud:
         self.s3.create_bucket(Bucket="models")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine in the emulation's event loop."""
+        """Run a coroutine in the event loop of the emulated SageMaker."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def look(self, at: Callable[[], Any]) -> Any:
-        """Return the result of `at`, called in the emulation's thread so that the state does not change meanwhile."""
+        """Call `at` in the emulated SageMaker's thread, so that no state changes meanwhile; return the result."""
 
         async def found() -> Any:
             return at()
@@ -105,7 +105,7 @@ class Cloud:
         return self.run(found())
 
     def close(self) -> None:
-        """Shut the emulation down and end its requests to moto, which the next test uses too."""
+        """Shut the emulated SageMaker down and end its requests to moto, since the next test uses the same moto."""
         self.run(self.service.shutdown())
         self._loop.call_soon_threadsafe(self._listener.stop)
         self.run(asyncio.sleep(0))
@@ -114,7 +114,7 @@ class Cloud:
         self._loop.close()
 
     def retrying_runtime(self) -> Any:
-        """Make a client of the runtime that makes a call at most twice."""
+        """Make a SageMaker Runtime client that retries a call once."""
         return client("sagemaker-runtime", self.url, attempts=2)
 
     def put_model(self, name: str, *, prefix: str = "p/", **files: str) -> None:
@@ -122,7 +122,7 @@ class Cloud:
         self.s3.put_object(Bucket="models", Key=f"{prefix}{name}", Body=archive(files))
 
     def create_model(self, name: str = "model", **container: Any) -> str:
-        """Create a multi-model SageMaker Model with ModelDataUrl s3://models/p/; `container` changes its members."""
+        """Create a multi-model SageMaker model with ModelDataUrl s3://models/p/; `container` overrides its members."""
         whole = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/", **container}
         whole = {key: value for key, value in whole.items() if value is not None}
         answer = self.sagemaker.create_model(ModelName=name, PrimaryContainer=whole, ExecutionRoleArn=self.role)
@@ -131,7 +131,7 @@ class Cloud:
     def create_config(
         self, name: str = "config", model: str = "model", count: int = 1, *, unchecked: bool = False, **variant: Any
     ) -> str:
-        """Create an endpoint configuration with one variant; `variant` changes the variant's members."""
+        """Create an endpoint configuration with one production variant; `variant` overrides the variant's members."""
         whole = {
             "VariantName": "AllTraffic",
             "ModelName": model,
@@ -152,7 +152,7 @@ class Cloud:
         self.wait_status("InService")
 
     def deploy_components(self, *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any) -> None:
-        """Create model `model` with the archive p/all.tar.gz and endpoint `e` for components; wait for InService."""
+        """Create model `model` (archive p/all.tar.gz) and endpoint `e` for inference components; wait for InService."""
         self.put_model("all.tar.gz", **{"mini/answer": "mini", "nli/answer": "nli"})
         self.create_model(Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
         self.create_component_config(initial=initial, minimum=minimum, maximum=maximum, **variant)
@@ -162,7 +162,7 @@ class Cloud:
     def create_component_config(
         self, name: str = "config", *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any
     ) -> None:
-        """Create an endpoint configuration for components, with ManagedInstanceScaling unless `variant` changes it."""
+        """Create a configuration with ManagedInstanceScaling for inference components; `variant` overrides members."""
         scaling = {"Status": "ENABLED", "MinInstanceCount": minimum, "MaxInstanceCount": maximum}
         whole = {
             "VariantName": "AllTraffic",
@@ -177,7 +177,7 @@ class Cloud:
         )
 
     def create_component(self, name: str = "c", copies: int | None = 1, **specification: Any) -> str:
-        """Create an inference component on endpoint `e`; `specification` changes members, None leaves one out."""
+        """Create an inference component on endpoint `e`; `specification` overrides members, and None removes one."""
         needs = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
         whole = {"ModelName": "model", "ComputeResourceRequirements": needs, **specification}
         whole = {key: value for key, value in whole.items() if value is not None}
@@ -194,12 +194,12 @@ class Cloud:
         self.wait_component("InService")
 
     def component(self, name: str = "c") -> dict[str, Any]:
-        """Return the answer of DescribeInferenceComponent."""
+        """Return the answer of DescribeInferenceComponent for a component."""
         answer: dict[str, Any] = self.sagemaker.describe_inference_component(InferenceComponentName=name)
         return answer
 
     def wait_component(self, status: str, name: str = "c") -> dict[str, Any]:
-        """Wait until a component has a status; return its description."""
+        """Wait until an inference component has a status, and return its description."""
         wait_for(lambda: self.component(name)["InferenceComponentStatus"] == status)
         return self.component(name)
 
@@ -211,7 +211,7 @@ class Cloud:
         return self.wait_component("InService", name)
 
     def call_component(self, model: str | None = "mini", name: str | None = "c", **more: Any) -> dict[str, Any]:
-        """Call a model of a component and return the fake container's answer."""
+        """Call a model of an inference component and return the fake container's answer."""
         if name is not None:
             more["InferenceComponentName"] = name
         if model is not None:
@@ -225,7 +225,7 @@ class Cloud:
         return found
 
     def statistic(self, name: str, kind: str, *, namespace: str = "AWS/SageMaker", **dimensions: str) -> Any:
-        """Return a statistic of the last 5 minutes, by default of endpoint `e`'s variant; None without data."""
+        """Return a metric's statistic over the last 5 minutes, by default of endpoint `e`; None without data."""
         now = datetime.now(UTC)
         wanted = dimensions or {"EndpointName": "e", "VariantName": "AllTraffic"}
         points = self.cloudwatch.get_metric_statistics(
@@ -248,7 +248,7 @@ class Cloud:
         return content
 
     def invoke_in_the_end(self, target: str) -> str:
-        """Call a model until it answers: a busy machine may exceed a test's short limits for loads and calls."""
+        """Repeat a call until it is answered, since a busy machine may exceed a test's short time limits."""
         answers: list[str] = []
 
         def answered() -> bool:
@@ -262,31 +262,31 @@ class Cloud:
         return answers[0]
 
     def replica(self, number: int = 0) -> Replica:
-        """Return the emulation's Replica of a container of endpoint `e`, by its number from 0."""
+        """Return the emulator's `Replica` object of one container of endpoint `e`, by its number from 0."""
         fleet = self.service.state.endpoints.get("e").fleet
         variant = None if fleet is None else fleet.variants["AllTraffic"]
         assert isinstance(variant, ModelVariant)
         return variant.replicas[number]
 
     def cache(self) -> ModelCache:
-        """Return the ModelCache of the first container of endpoint `e`."""
+        """Return the `ModelCache` object of endpoint `e`'s first container."""
         cache = self.replica().cache
         assert cache is not None
         return cache
 
     def status(self, endpoint: str = "e") -> dict[str, Any]:
-        """Return the answer of DescribeEndpoint."""
+        """Return the answer of DescribeEndpoint for an endpoint."""
         answer: dict[str, Any] = self.sagemaker.describe_endpoint(EndpointName=endpoint)
         return answer
 
     def wait_status(self, status: str, endpoint: str = "e") -> dict[str, Any]:
-        """Wait until an endpoint has a status; return its description."""
+        """Wait until an endpoint has a status, and return its description."""
         wait_for(lambda: self.status(endpoint)["EndpointStatus"] == status)
         return self.status(endpoint)
 
 
 def archive(files: dict[str, str]) -> bytes:
-    """Pack files, texts by name, into a gzip-compressed tar."""
+    """Pack files, given as texts by file name, into a gzip-compressed tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, text in files.items():
@@ -297,7 +297,7 @@ def archive(files: dict[str, str]) -> bytes:
 
 
 def in_threads(*calls: Callable[[], Any]) -> list[Any]:
-    """Make calls in parallel threads and return their outcomes in order: results or exceptions."""
+    """Make each call in its own thread; return the calls' results or exceptions in order."""
     outcomes: list[Any] = [None] * len(calls)
 
     def run(number: int) -> None:

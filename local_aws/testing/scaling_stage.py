@@ -1,6 +1,6 @@
-"""The stage for tests of scaling: CloudWatch alarms and Application Auto Scaling on a clock that a test moves.
+"""A stage for tests of scaling: CloudWatch alarms and Application Auto Scaling on a clock that the test advances.
 
-The other services of the stage are fakes.
+The services that these two call (SNS, SageMaker, and CloudWatch's API) are fakes.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ REFUSALS = "NoCapacityInvocationFailures"
 
 
 def refusal(message: str) -> ClientError:
-    """Make the boto3 error of a call that a service rejects."""
+    """Make the ClientError that boto3 raises for a call that a service rejects."""
     answer: Any = {"Error": {"Code": "ValidationException", "Message": message}}
     return ClientError(answer, "x")
 
 
 @dataclass
 class Services:
-    """Fakes of CloudWatch, SNS and SageMaker, and of the `ServiceClients` for them; all calls are answered at once.
+    """Fakes of CloudWatch, SNS, SageMaker and of `ServiceClients`, which returns these fakes as clients; no call waits.
 
     Args:
         count: the capacity (copies or instances) of the one scalable resource.
@@ -74,17 +74,17 @@ class Services:
     published: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a call in this thread, where `ServiceClients.run` would use another."""
+        """Run a call in the calling thread; the real `ServiceClients.run` would use another thread."""
         return function(*arguments)
 
     def cloudwatch(self) -> Any:
-        """Return this object: the fake services are their own clients."""
+        """Return this object, which has the methods of all fake clients."""
         return self
 
     sagemaker = sns = cloudwatch
 
     def get_paginator(self, _: str) -> Any:
-        """Return the paginator of DescribeAlarms."""
+        """Return this object as the paginator of DescribeAlarms."""
         return self
 
     def paginate(self, **_: Any) -> Iterator[dict[str, Any]]:
@@ -109,7 +109,7 @@ class Services:
         self.states.append((state["AlarmName"], state["StateValue"]))
 
     def publish(self, **message: Any) -> None:
-        """Store a message to an SNS topic."""
+        """Store a message that was published to an SNS topic."""
         self.published.append(message)
 
     def describe_inference_component(self, **_: str) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Services:
 
 
 class Stage:
-    """CloudWatch's alarms and Application Auto Scaling on one clock.
+    """The emulated CloudWatch alarms and Application Auto Scaling, both with the same clock.
 
     Attributes:
         services: the fakes of the other services.
@@ -173,7 +173,7 @@ class Stage:
         self.metrics.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
 
     async def alarm(self, **alarm: Any) -> None:
-        """Put alarm `a` on metric `m`: maximum of at least 1 in one period of 60 s; `alarm` changes its members."""
+        """Put alarm `a`: the maximum of metric `m` in one period of 60 s is at least 1; `alarm` overrides members."""
         plain = {
             "AlarmName": "a",
             "Namespace": "AWS/SageMaker",
@@ -190,7 +190,7 @@ class Stage:
         await self.alarms.refresh()
 
     async def work(self) -> None:
-        """Evaluate alarms, run due scheduled actions and apply policies once, as the services do periodically."""
+        """Do once what the real services do repeatedly: evaluate alarms, run scheduled actions, apply policies."""
         await self.alarms.refresh()
         triggers = await self.alarms.evaluate()
         self.scheduled.run_due()
@@ -200,7 +200,7 @@ class Stage:
             await asyncio.sleep(0)
 
     async def pass_time(self, seconds: int, every: Callable[[], None] = lambda: None) -> None:
-        """Move the clock in steps of 10 s and `work` after each; `every` is called in the middle of each step."""
+        """Advance the clock in steps of 10 s; call `every` in the middle of each step, and `work` after it."""
         for _ in range(0, seconds, 10):
             self.machine += 5
             every()
@@ -208,12 +208,12 @@ class Stage:
             await self.work()
 
     async def close(self) -> None:
-        """Cancel the background tasks."""
+        """Cancel all background tasks of the stage."""
         await self._tasks.give_up()
 
 
 def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
-    """Run `scene`, a coroutine function, on a new stage whose resource has capacity `count`; return the stage."""
+    """Run the coroutine function `scene` with a new stage whose resource has the capacity `count`; return the stage."""
 
     async def whole() -> Stage:
         stage = Stage(count)

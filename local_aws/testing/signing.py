@@ -1,4 +1,4 @@
-"""Signatures by botocore's own signers, for tests that send requests without an SDK."""
+"""Signatures made with botocore's signers, for tests that send requests without an SDK."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ REGION = "us-east-1"
 
 
 class DeclaredAuth(S3SigV4Auth):
-    """A signer that uses the payload hash that the request declares, such as a streaming form, not a calculated one."""
+    """A signer that does not calculate the payload hash, but uses a declared text such as a STREAMING-… form."""
 
     def payload(self, request: Any) -> str:
-        """Return the payload hash that the request declares."""
+        """Return the text for the payload hash that the test declared."""
         return str(request.context["declared"])
 
 
@@ -33,7 +33,7 @@ def signed_headers(
     declared: str | None = None,
     token: str | None = None,
 ) -> dict[str, str]:
-    """Return the headers of a request signed now with `key` ({"key_id", "secret"}).
+    """Return the headers of a request that is signed now with `key`, a mapping with "key_id" and "secret".
 
     `declared` is the value for `x-amz-content-sha256`; if it is None, the signer sets that header.
     """
@@ -49,7 +49,7 @@ def signed_headers(
 
 
 def presigned(key: Mapping[str, str], method: str, url: str, *, lasts: int = 60, token: str | None = None) -> str:
-    """Return a URL of S3, presigned now and valid for `lasts` seconds."""
+    """Return an S3 URL that is presigned now and valid for `lasts` seconds."""
     request = AWSRequest(method, url)
     credentials = Credentials(key["key_id"], key["secret"], token)
     S3SigV4QueryAuth(credentials, "s3", REGION, expires=lasts).add_auth(request)

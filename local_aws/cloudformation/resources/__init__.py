@@ -1,4 +1,4 @@
-"""The resource types that the engine knows, one class each."""
+"""The resource types that the CloudFormation engine knows; each type is a class."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ResourceTypes:
 
 
 def aws_types() -> list[ResourceType]:
-    """Return all resource types except the custom resource, which needs a URL that receives its answers."""
+    """Return all resource types but the custom resource, which needs a URL for the answers of its functions."""
     return [
         Alarm(), Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
         Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), MetricFilter(), Model(), Parameter(),

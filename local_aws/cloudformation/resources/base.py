@@ -1,4 +1,4 @@
-"""The base class of all resource types, with their requests and outcomes, calls of services, and physical names.
+"""The base class of all resource types, the engine's requests to them, and helpers for API calls and physical names.
 
 Generated physical names have CloudFormation's form, `<stack>-<logical id>-<random>`.
 """
@@ -57,19 +57,19 @@ def change_set_arn(region: str, name: str) -> str:
 
 
 class Initiated(Protocol):
-    """The callback that gets the physical id and the attributes of a resource being created, once they are known."""
+    """The callback that receives a new resource's physical id and attributes as soon as they are known."""
 
     def __call__(self, physical_id: str, **attributes: Any) -> None:  # an attribute has any type
         """Record the physical id and the attributes."""
 
 
 def _nobody(physical_id: str, **attributes: Any) -> None:
-    """Ignore the call: the request has no observer."""
+    """Do nothing: nobody wants to know the physical id before the create has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One call of the engine to a resource type.
+    """The arguments of one create, update or delete that the engine asks a resource type to do.
 
     Args:
         type: the resource's type in the template, which for custom resources is any name.
@@ -104,7 +104,7 @@ class Request:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def client(self, service: str) -> Any:  # the type depends on the service
-        """Return the boto3 client of a service in the stack's region, whose calls are judged by the stack's rights."""
+        """Return a boto3 client for the stack's region; the permissions of the stack's role or caller limit it."""
         return (
             self.own_client(service)
             if self.signer is None
@@ -112,7 +112,7 @@ class Request:
         )
 
     def own_client(self, service: str) -> Any:  # as `client`
-        """Return the client of a service for calls that AWS's handler of the type does not make."""
+        """Return a client for calls that AWS's own resource handler does not make, so no permissions limit it."""
         return self.clients.get(service, self.region)
 
     def name(self, property_name: str, *, limit: int, lower: bool = False) -> str:
@@ -123,14 +123,14 @@ class Request:
         return physical_name(self.stack_name, self.logical_id, limit=limit, lower=lower)
 
     def all_tags(self) -> dict[str, str]:
-        """Return the stack's tags with the resource's own tags, which win where both have a key."""
+        """Return the stack's tags and the resource's own tags; the resource's value wins if both have a key."""
         own = self.properties.get("Tags") or []
         if isinstance(own, dict):
             return {**self.tags, **{str(key): str(value) for key, value in own.items()}}
         return {**self.tags, **{tag["Key"]: str(tag["Value"]) for tag in own}}
 
     def tag_list(self) -> list[dict[str, str]]:
-        """Return `all_tags` in the form of most APIs."""
+        """Return `all_tags` as a list of `Key` and `Value`, the form that most APIs take."""
         return [{"Key": key, "Value": value} for key, value in self.all_tags().items()]
 
     def changed(self, *names: str) -> bool:
@@ -147,18 +147,15 @@ class Outcome:
 
 
 class ResourceType:
-    """One resource type. Subclasses state the emulated properties and make the API calls; rules are the schema's.
+    """One resource type. Subclasses list the emulated properties and call the API; AWS's schema gives the rules.
 
-    Class attributes:
-        type: the name in templates.
-        known: properties that the emulation honours; others are rejected before anything is created.
-        required: properties without which no resource is created here, beside those that the schema requires.
-        name_property: the property that fixes the physical name, if there is one.
-        volatile: attributes that an update in place may change; `None` means all of them.
-        fixed: properties whose change fails the update, since neither an update nor a new resource is made of it, each
-            with the reason.
-        rolls_back_by_update: whether a rollback updates the resource even if the failed update had replaced it.
-        not_in_schema: the paths of nested properties that the service's API has and CloudFormation's schema lacks.
+    Class attributes: type: the name in templates. known: properties that the emulation honours; others are rejected
+        before anything is created. required: properties that this emulation requires in addition to those that the
+        schema requires. name_property: the property that fixes the physical name, if there is one. volatile: attributes
+        that an update in place may change; `None` means all of them. fixed: properties that can never change, each with
+        the reason: a change fails the update and makes no new resource either. rolls_back_by_update: whether a rollback
+        updates the resource even if the failed update had replaced it. not_in_schema: the paths of nested properties
+        that exist in the service's API but not in CloudFormation's schema.
     """
 
     type: ClassVar[str]
@@ -172,7 +169,7 @@ class ResourceType:
 
     @property
     def schema(self) -> Schema:
-        """AWS's schema of the type: create-only and read-only properties, attributes and tags."""
+        """AWS's schema of the resource type: its create-only and read-only properties, attributes and tags."""
         return schema_of(self.type)
 
     def create(self, request: Request) -> Outcome:
@@ -180,7 +177,7 @@ class ResourceType:
         raise NotImplementedError
 
     def update(self, request: Request) -> Outcome:
-        """Bring the resource from `old_properties` to `properties`; another physical id means a replacement."""
+        """Change the resource from `old_properties` to `properties`; a new physical id means it was replaced."""
         raise NotImplementedError
 
     def delete(self, request: Request) -> None:
@@ -188,11 +185,11 @@ class ResourceType:
         raise NotImplementedError
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:
-        """Return the property names in `names` that this type does not take."""
+        """Return those of the property names in `names` that this resource type does not know."""
         return sorted(set(names) - self.known)
 
     def extraneous(self, properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the place and the name of each nested property that CloudFormation's schema of the type lacks."""
+        """Yield place and name of each nested property in `properties` that CloudFormation's schema does not have."""
         for *path, name in self.not_in_schema:
             yield from ((place, name) for place, found in _values_at(properties, path, "#") if name in found)
 
@@ -201,7 +198,7 @@ class ResourceType:
         return self.schema.replaces((), before, after)
 
     def check_fixed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Reject a change of a property that the resource has for life.
+        """Reject a change of a property that can never change in an existing resource.
 
         Raises:
             ResourceFailure: such a property changes.
@@ -211,12 +208,12 @@ class ResourceType:
                 raise ResourceFailure(reason)
 
     def may_change(self, attribute: str) -> bool:
-        """Return True if the named attribute can have another value after an update in place."""
+        """Return True if an update in place can change the value of the named attribute."""
         return self.volatile is None or attribute in self.volatile
 
 
 def _values_at(value: Any, path: Sequence[str], place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the mappings at a path of properties, with their places; a list stands for each of its items."""
+    """Yield each mapping at a path in `value`, with its location; follow the path into every item of a list."""
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from _values_at(item, path, f"{place}/{number}")
@@ -228,7 +225,7 @@ def _values_at(value: Any, path: Sequence[str], place: str) -> Iterator[tuple[st
 
 
 def failure_text(error: Exception, service_hint: str = "") -> str:
-    """Return the reason for a failed call in the words of CloudFormation's events.
+    """Return the reason of a failed call in the words that CloudFormation's events use.
 
     Args:
         error: what the call raised.
@@ -268,14 +265,14 @@ def is_missing(error: ClientError) -> bool:
 
 
 def call(client: Any, method: str, **arguments: Any) -> Any:  # the types depend on service and method
-    """Call an API with arguments in the API's types, since templates may hold `"1"` and `"true"` for 1 and true."""
+    """Call an API; convert arguments to the API's types, since templates may have `"1"` or `"true"` for 1 or true."""
     operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
     present = {name: value for name, value in arguments.items() if value is not None}
     return getattr(client, method)(**coerced(present, operation.input_shape))
 
 
 def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
-    """Make a `call` on a resource that may be missing; return True if the resource existed."""
+    """Do `call` on a resource that may be missing; return True if the resource existed, False if it was missing."""
     try:
         call(client, method, **arguments)
     except ClientError as error:
@@ -286,7 +283,7 @@ def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
 
 
 def retag(request: Request, service: str, methods: tuple[str, str, str], **whose: str) -> None:
-    """Set the tags of a resource to the tags that the template and the stack give.
+    """Set the tags of a resource to its tags in the template and the stack's tags; remove all others.
 
     Args:
         request: an update.
@@ -304,7 +301,7 @@ def retag(request: Request, service: str, methods: tuple[str, str, str], **whose
 
 
 def coerced(value: Any, shape: Shape | None) -> Any:
-    """Return `value` with its scalars in the types of the API's shape."""
+    """Return `value` with each scalar converted to the type that the API's model (`shape`) gives."""
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         return {key: coerced(item, shape.members.get(key)) for key, item in value.items()}
     if isinstance(shape, ListShape) and isinstance(value, list):
@@ -329,5 +326,5 @@ def _scalar(value: Any, type_name: str) -> Any:
 
 
 def policy_text(document: Any) -> str:  # a policy may be JSON or text
-    """Return a policy document as the text that APIs require."""
+    """Return a policy document as JSON text, which APIs require."""
     return document if isinstance(document, str) else json.dumps(document)

@@ -26,7 +26,7 @@ SETTINGS: Final = (
 
 
 class Function(ResourceType):
-    """AWS::Lambda::Function, with code that is an object in S3 or part of the template (ZipFile)."""
+    """AWS::Lambda::Function; its code is an S3 object or text in the template (ZipFile)."""
 
     type: ClassVar[str] = "AWS::Lambda::Function"
     known: ClassVar[frozenset[str]] = frozenset({*SETTINGS, "Architectures", "Code", "FunctionName", "Tags"})
@@ -47,7 +47,7 @@ class Function(ResourceType):
         return _function_outcome(answer)
 
     def update(self, request: Request) -> Outcome:
-        """Change code and settings if they differ, and put the tags on the function."""
+        """Change the function's code and settings if they differ, and set its tags."""
         client, name = request.client("lambda"), request.physical_id
         if request.changed("Code", "Architectures"):
             call(client, "update_function_code", FunctionName=name, **_code(request.properties["Code"]))
@@ -66,14 +66,14 @@ class Function(ResourceType):
 
 
 def _code(code: dict[str, Any]) -> dict[str, Any]:
-    """Return `Code` for the API: the location in S3, or the zip file made from inline code of the template."""
+    """Return `Code` for the API: the location in S3, or a zip file of the code that the template contains."""
     if "ZipFile" in code:
         return {"ZipFile": zipped(str(code["ZipFile"]))}
     return {key: value for key, value in code.items() if key in {"S3Bucket", "S3Key", "S3ObjectVersion"}}
 
 
 def zipped(source: str) -> bytes:
-    """Pack inline code as CloudFormation does: into one file `index.py`."""
+    """Zip the code that a template contains as CloudFormation does: as one file `index.py`."""
     import io  # only templates with inline code need io and zipfile
     import zipfile
 
@@ -163,14 +163,14 @@ def _delete(client: Any, method: str, name: str) -> None:
 
 
 class VpcEndpoint(ResourceType):
-    """AWS::EC2::VPCEndpoint on route tables of an existing VPC. The emulated endpoint is stored, but routes nothing."""
+    """AWS::EC2::VPCEndpoint with route tables of an existing VPC. The emulated endpoint routes nothing."""
 
     type: ClassVar[str] = "AWS::EC2::VPCEndpoint"
     known: ClassVar[frozenset[str]] = frozenset({"RouteTableIds", "ServiceName", "Tags", "VpcEndpointType", "VpcId"})
     required: ClassVar[frozenset[str]] = frozenset({"ServiceName"})
 
     def create(self, request: Request) -> Outcome:
-        """Make the endpoint; a VPC or route table that does not exist is rejected, which moto would not do."""
+        """Create the endpoint; reject a VPC or route table that does not exist, which moto would accept."""
         client, properties = request.client("ec2"), request.properties
         tables = list(properties.get("RouteTableIds", []))
         call(client, "describe_vpcs", VpcIds=[properties["VpcId"]])
@@ -203,7 +203,7 @@ class VpcEndpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint; a missing endpoint is not an error, since EC2 returns a list of the failures."""
+        """Delete the endpoint; a missing endpoint raises no error, since EC2 only lists failures in its answer."""
         call(request.client("ec2"), "delete_vpc_endpoints", VpcEndpointIds=[request.physical_id])
 
 
@@ -213,7 +213,7 @@ def _tag(request: Request, endpoint_id: str) -> None:
 
 
 class CdkMetadata(ResourceType):
-    """AWS::CDK::Metadata, which exists in the stack only."""
+    """AWS::CDK::Metadata, a resource without any API behind it."""
 
     type: ClassVar[str] = "AWS::CDK::Metadata"
     known: ClassVar[frozenset[str]] = frozenset({"Analytics"})
@@ -223,7 +223,7 @@ class CdkMetadata(ResourceType):
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=128))
 
     def update(self, request: Request) -> Outcome:
-        """Return the present physical id."""
+        """Return the physical id unchanged."""
         return Outcome(physical_id=request.physical_id)
 
     def delete(self, request: Request) -> None:

@@ -1,10 +1,11 @@
 """Custom::… and AWS::CloudFormation::CustomResource: the request to a Lambda function and the function's answer.
 
-AWS: CloudFormation user guide, "Custom resource request/response objects". One difference is on purpose: when the
-function has ended without an answer the resource fails at once, where CloudFormation waits for ServiceTimeout.
+AWS: CloudFormation user guide, "Custom resource request/response objects". The emulation differs on purpose in one
+point: if the function ends without an answer, the resource fails at once, whereas CloudFormation waits until
+ServiceTimeout.
 
-The function's handler PUTs its answer to a URL of the emulator with a secret token, in place of the presigned S3 URL
-of CloudFormation. The operation that waits for this token gets the body.
+The function sends its answer by PUT to a URL of the emulator that contains a secret token; CloudFormation gives a
+presigned S3 URL instead. The stack operation that waits for this token receives the body.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class CustomResource(ResourceType):
 
     @property
     def schema(self) -> Schema:
-        """A schema that has any property and attribute, and that only a ServiceToken is required by."""
+        """A schema that allows any property and any attribute, and requires only the property ServiceToken."""
         return ANYTHING
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - takes every property
@@ -69,7 +70,7 @@ class CustomResource(ResourceType):
         return self._exchange(request, "Create", {})
 
     def update(self, request: Request) -> Outcome:
-        """Send an Update request to the function; an answer with another physical id means a replacement."""
+        """Send an Update request to the function; if its answer has a new physical id, the resource was replaced."""
         old = {"OldResourceProperties": stringified(request.old_properties)}
         return self._exchange(request, "Update", {**old, "PhysicalResourceId": request.physical_id})
 
@@ -142,9 +143,9 @@ class _Invocation(threading.Thread):
                 self._denial = str(error.response["Error"]["Message"])
 
     def ending(self) -> str:
-        """Return the reason of a missing answer, for the stack's event.
+        """Return the reason why the function sent no answer, for the stack's event.
 
-        Source of the text of a denial: aws-solutions/centralized-logging-with-opensearch#216.
+        The text for an AccessDenied error is from aws-solutions/centralized-logging-with-opensearch#216.
         """
         if self._denial:
             return (
@@ -224,13 +225,13 @@ class Responses:
         self._waiting: dict[str, queue.Queue[bytes]] = {}
 
     def open(self) -> tuple[str, str]:
-        """Return a new token and the URL to which its answer is to be sent."""
+        """Return a new token, and the URL to which the function has to send its answer."""
         token = secrets.token_urlsafe(24)
         self._waiting[token] = queue.Queue()
         return token, f"{self._endpoint_url()}{PATH}/{token}"
 
     def poll(self, token: str, timeout_seconds: float) -> bytes | None:
-        """Wait for the answer to a token, at most `timeout_seconds`; return None if it has not come."""
+        """Wait at most `timeout_seconds` for the answer with a token; return None if no answer has come."""
         try:
             return self._waiting[token].get(timeout=timeout_seconds) if timeout_seconds > 0 else self._now(token)
         except queue.Empty:
@@ -240,18 +241,18 @@ class Responses:
         return self._waiting[token].get_nowait()
 
     def deliver(self, token: str, answer: bytes) -> bool:
-        """Pass an answer to the operation that waits for the token; return False if no operation waits."""
+        """Pass an answer to the stack operation that waits for the token; return False if none waits."""
         if (inbox := self._waiting.get(token)) is None:
             return False
         inbox.put(answer)
         return True
 
     def close(self, token: str) -> None:
-        """Forget a token; an answer that comes later gets status 404."""
+        """Forget a token; a function that sends an answer later gets status 404."""
         self._waiting.pop(token, None)
 
     async def receive(self, request: HttpRequest) -> Response:
-        """Answer the PUT of a handler."""
+        """Receive the answer that a custom resource's function sends by PUT."""
         token = request.path_params["token"]
         # The address takes no signature: a body is read only if an operation waits for it, and no further than its
         # length says that it is too long.

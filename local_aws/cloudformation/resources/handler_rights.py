@@ -1,8 +1,9 @@
-"""The rights with which CloudFormation changes resources: those of the stack's role, else those of the caller.
+"""The permissions with which CloudFormation changes resources: the stack role's, or without a role the caller's.
 
-A stack with a role is changed by a session `AWSCloudFormation` of that role; a stack without a role by whoever requests
-the change (CloudFormation user guide, "CloudFormation service role"). The handlers' calls are signed with that key, so
-the gateway judges them. The actions of the resource type's schema that these calls do not make are judged here.
+If a stack has a role, a session `AWSCloudFormation` of that role changes its resources; otherwise the caller's identity
+does (CloudFormation user guide, "CloudFormation service role"). The API calls for a resource are signed with that
+identity's key, so the gateway checks their permissions. The schema of the resource type lists more actions than the
+emulation calls; this module checks the permissions for all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LINKED_ROLE: Final = (
 
 
 class HandlerRights:
-    """Finds the key that signs the calls for a stack's resources, and judges the actions of the handlers.
+    """Finds the key that signs the calls for a stack's resources, and checks the permissions that the calls need.
 
     Args:
         judge: judges the actions.
@@ -50,7 +51,7 @@ class HandlerRights:
         self._keys = keys
 
     def signer(self, stack: Stack) -> AccessKey | None:
-        """Return the key for a stack's resources; None if nobody's rights limit them."""
+        """Return the key that signs calls for a stack's resources; None if no IAM permissions limit the calls."""
         role = stack.options.get("RoleARN")
         if role is not None:
             return self._keys.for_role(str(role), SESSION)
@@ -67,7 +68,7 @@ class HandlerRights:
             raise ValidationError(f"Role {role_arn} is invalid or cannot be assumed")
 
     def check(self, stack: Stack, verb: Verb, live: Live) -> None:
-        """Check that a stack's role has the rights that the handler of a resource needs.
+        """Check that a stack's role or caller may do all actions that AWS's handler of a resource needs.
 
         Raises:
             ResourceFailure: an action of the resource type's schema is not allowed; the text is AWS's.
@@ -116,7 +117,7 @@ _OF_SUBSCRIPTIONS: Final = ("sns:Unsubscribe", "sns:GetSubscription", "sns:SetSu
 
 
 def _resources(action: str, live: Live, region: str) -> Iterator[str]:
-    """Yield the ARNs of the resources that a handler's action is evaluated on."""
+    """Yield the ARNs on which IAM evaluates an action of a resource's handler."""
     if action.startswith((*_WITHOUT_RESOURCE, *_OF_SUBSCRIPTIONS)):
         yield "*"
     elif (
@@ -190,7 +191,7 @@ _SPECIAL: Final[Mapping[tuple[str, str], Callable[[Live, str], list[str]]]] = {
 
 
 def caller_client(clients: Any, service: str, region: str) -> Any:  # boto3's clients
-    """Return the client with which CloudFormation reads what a request names, with the rights of the caller."""
+    """Return a client with the caller's permissions, for reads of what a request names, such as a template in S3."""
     key = calling.get()
     if key is None or not key.principal.startswith(SESSIONS):
         return clients.get(service, region)

@@ -44,7 +44,7 @@ class Alarm(ResourceType):
     name_property: ClassVar[str | None] = "AlarmName"
 
     def create(self, request: Request) -> Outcome:
-        """Make an alarm with its tags, which PutMetricAlarm takes for a new alarm only.
+        """Create an alarm with its tags, since PutMetricAlarm accepts tags only for a new alarm.
 
         Raises:
             ResourceFailure: an alarm of the same name exists, which CloudWatch itself would overwrite.
@@ -55,13 +55,13 @@ class Alarm(ResourceType):
         return self._put(request, name, tags=request.tag_list())
 
     def update(self, request: Request) -> Outcome:
-        """Overwrite the alarm and its tags; properties that the template no longer has are removed."""
+        """Overwrite the alarm and its tags; remove properties that the template no longer has."""
         outcome = self._put(request, request.physical_id, tags=None)
         retag(request, "cloudwatch", TAGGING, ResourceARN=outcome.attributes["Arn"])
         return outcome
 
     def delete(self, request: Request) -> None:
-        """Remove the alarm; CloudWatch accepts the name of a missing alarm too."""
+        """Delete the alarm; CloudWatch raises no error if the alarm does not exist."""
         call(request.client("cloudwatch"), "delete_alarms", AlarmNames=[request.physical_id])
 
     def _put(self, request: Request, name: str, *, tags: list[dict[str, str]] | None) -> Outcome:
@@ -103,9 +103,9 @@ class Dashboard(ResourceType):
 
 
 def _check(body: str) -> None:
-    """Reject a dashboard body that CloudWatch would reject (AWS: Dashboard Body Structure and Syntax).
+    """Reject a dashboard body that CloudWatch would reject, since moto accepts any text as a body.
 
-    moto takes any text as a body.
+    Source: AWS, "Dashboard Body Structure and Syntax".
 
     Raises:
         ResourceFailure: the body is not a JSON object with a list of widgets that each have a type and properties.
@@ -131,7 +131,7 @@ class LogGroup(ResourceType):
     name_property: ClassVar[str | None] = "LogGroupName"
 
     def create(self, request: Request) -> Outcome:
-        """Make the log group and set its retention; a log group of the same name must not exist."""
+        """Create the log group and set its retention; fail if a log group of this name exists."""
         name = request.name("LogGroupName", limit=LOG_GROUP_NAME_LIMIT)
         call(
             request.client("logs"),
@@ -160,7 +160,7 @@ class LogGroup(ResourceType):
 
 
 class MetricFilter(ResourceType):
-    """AWS::Logs::MetricFilter, which makes metric data of the lines of a log group."""
+    """AWS::Logs::MetricFilter, which makes metric values from the lines of a log group."""
 
     type: ClassVar[str] = "AWS::Logs::MetricFilter"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -178,7 +178,7 @@ class MetricFilter(ResourceType):
         return self._put(request, request.name("FilterName", limit=METRIC_FILTER_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Overwrite the filter; moto would keep the old one beside a new one of the same name."""
+        """Overwrite the filter: delete the old one first, since moto would keep both under one name."""
         self._remove(request, request.own_client("logs"))
         return self._put(request, request.physical_id)
 
@@ -209,7 +209,7 @@ class MetricFilter(ResourceType):
 
 
 def _transformation(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transformation as PutMetricFilter takes it, whose dimensions are a map."""
+    """Convert a template's metric transformation to the form of PutMetricFilter, where the dimensions are a map."""
     found = {f"{key[0].lower()}{key[1:]}": value for key, value in given.items()}
     if "dimensions" in found:
         found["dimensions"] = {one["Key"]: one["Value"] for one in found["dimensions"]}
@@ -272,7 +272,7 @@ class Topic(ResourceType):
 
 
 class TopicPolicy(ResourceType):
-    """AWS::SNS::TopicPolicy, the policy of some topics. A topic that loses it gets the policy of a new topic again."""
+    """AWS::SNS::TopicPolicy, the access policy of topics. A topic whose policy is removed gets the default policy."""
 
     type: ClassVar[str] = "AWS::SNS::TopicPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "Topics"})
@@ -284,13 +284,13 @@ class TopicPolicy(ResourceType):
         return Outcome(physical_id=name, attributes={"Id": name})
 
     def update(self, request: Request) -> Outcome:
-        """Put the changed policy on each topic, and take it from topics that the template no longer names."""
+        """Put the changed policy on each topic, and remove it from topics that the template no longer names."""
         self._put(request)
         _reset_policies(request, set(request.old_properties["Topics"]) - set(request.properties["Topics"]))
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Take the policy from each topic that still exists."""
+        """Remove the policy from each topic that still exists."""
         _reset_policies(request, set(request.properties["Topics"]))
 
     @staticmethod
@@ -301,7 +301,7 @@ class TopicPolicy(ResourceType):
 
 
 class Subscription(ResourceType):
-    """AWS::SNS::Subscription; `Ref` is its ARN. On AWS an e-mail address has to confirm first, in moto not."""
+    """AWS::SNS::Subscription; `Ref` is its ARN. AWS needs a confirmation from an e-mail address, moto does not."""
 
     type: ClassVar[str] = "AWS::SNS::Subscription"
     known: ClassVar[frozenset[str]] = frozenset({*_SUBSCRIPTION_ATTRIBUTES, "Endpoint", "Protocol", "TopicArn"})
@@ -321,7 +321,7 @@ class Subscription(ResourceType):
         return Outcome(physical_id=answer["SubscriptionArn"], attributes={"Arn": answer["SubscriptionArn"]})
 
     def update(self, request: Request) -> Outcome:
-        """Change filter, delivery and dead-letter queue of the subscription."""
+        """Change the subscription's filter policy, raw message delivery and dead-letter queue."""
         client, arn = request.client("sns"), request.physical_id
         for key, value in _subscription_attributes(request.properties).items():
             call(client, "set_subscription_attributes", SubscriptionArn=arn, AttributeName=key, AttributeValue=value)
@@ -364,13 +364,13 @@ BUDGET_NAME_LIMIT: Final = 100
 
 
 class Budget(ResourceType):
-    """AWS::Budgets::Budget; `Ref` is its Id, which is not its name. Nothing is spent here, so it sends nothing."""
+    """AWS::Budgets::Budget; `Ref` is a generated Id, not the name. The emulator costs nothing, so no alert is sent."""
 
     type: ClassVar[str] = "AWS::Budgets::Budget"
     known: ClassVar[frozenset[str]] = frozenset({"Budget", "NotificationsWithSubscribers", "ResourceTags"})
 
     def create(self, request: Request) -> Outcome:
-        """Make the budget. The schema's identifier is the read-only Id, so its form is not to be relied upon."""
+        """Make the budget. `Ref` gives the schema's read-only Id, so a template must not rely on the Id's form."""
         stated = request.properties["Budget"].get("BudgetName")
         name = stated or physical_name(request.stack_name, request.logical_id, limit=BUDGET_NAME_LIMIT)
         return self._create(request, str(name), str(uuid.uuid4()))

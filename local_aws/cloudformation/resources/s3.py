@@ -33,7 +33,7 @@ class Bucket(ResourceType):
 
     @property
     def schema(self) -> Schema:
-        """AWS's schema, without the system tags: moto's S3 takes none, as S3 takes none from a caller."""
+        """AWS's schema without system tags: moto's S3 rejects `aws:` tags, as S3 rejects them from callers."""
         return replace(super().schema, system_tags=False)
 
     def create(self, request: Request) -> Outcome:
@@ -57,7 +57,7 @@ class Bucket(ResourceType):
         return _bucket_outcome(request.physical_id, request.region)
 
     def delete(self, request: Request) -> None:
-        """Remove the bucket; a bucket that holds objects is rejected, as in S3."""
+        """Delete the bucket; S3 refuses this if the bucket contains objects."""
         call_if_there(request.client("s3"), "delete_bucket", Bucket=request.physical_id)
 
 

@@ -1,11 +1,12 @@
 """Resource types of SageMaker: models, endpoint configurations, endpoints and inference components.
 
-`Ref` of each type is the ARN (AWS: template reference of each type). The name is an attribute of models, endpoint
-configurations and endpoints. A template that needs the name of an inference component must state the name.
+For each type, `Ref` gives the ARN (AWS: template reference of each type). `Fn::GetAtt` gives the name of models,
+endpoint configurations and endpoints, but not of inference components: a template that needs a component's name must
+set the name itself.
 
-AWS::SageMaker::InferenceComponent has no property whose change makes a new resource (its schema in cfn-lint), and
-SageMaker can neither rename a component nor move it to another endpoint. Such a change fails here with an error that
-names the property, whereas CloudFormation would not change the component.
+In AWS's schema, no property of AWS::SageMaker::InferenceComponent causes a replacement, and SageMaker can neither
+rename a component nor move it to another endpoint. A changed name, endpoint or variant therefore fails in the emulation
+with an error that names the property; CloudFormation would leave the component unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CANCELLED: Final = "Resource creation cancelled"
 
 
 class _Unchangeable(ResourceType):
-    """A resource type of which only the tags can be changed, so that every other change makes a new resource."""
+    """A resource type that can only change its tags in place; every other change creates a new resource."""
 
     noun: ClassVar[str]
     """The resource's name in boto3's methods, as in `create_NOUN`."""
@@ -98,7 +99,7 @@ class EndpointConfig(_Unchangeable):
 
 
 class Endpoint(ResourceType):
-    """AWS::SageMaker::Endpoint; complete when the endpoint is in service with the requested configuration."""
+    """AWS::SageMaker::Endpoint; a create or update waits until the endpoint is InService with its new configuration."""
 
     type: ClassVar[str] = "AWS::SageMaker::Endpoint"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -125,7 +126,7 @@ class Endpoint(ResourceType):
         return Outcome(physical_id=answer["EndpointArn"], attributes={"EndpointName": name})
 
     def update(self, request: Request) -> Outcome:
-        """Move the endpoint to another configuration; the endpoint and its name stay."""
+        """Give the endpoint another configuration; the endpoint keeps its name and ARN."""
         name, client = _name(request, "EndpointName"), request.client("sagemaker")
         # A rollback of the stack may find an update still in progress, and must not repeat SageMaker's own rollback.
         current = _settled(request, name)["EndpointConfigName"]
@@ -141,7 +142,7 @@ class Endpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"EndpointName": name})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint and wait until it is gone, since its model and configuration are deleted next."""
+        """Delete the endpoint and wait for its end, since the deletion of its model and configuration comes next."""
         name, client = _name(request, "EndpointName"), request.client("sagemaker")
         deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
         if call_if_there(client, "describe_endpoint", EndpointName=name):
@@ -154,7 +155,7 @@ class Endpoint(ResourceType):
 
 
 def _name(request: Request, attribute: str) -> str:
-    """Return the resource's name from an attribute, since SageMaker writes the name in the ARN in lower case."""
+    """Return the resource's name from an attribute, since the ARN has the name in lower case."""
     return str(request.attributes[attribute])
 
 
@@ -181,7 +182,7 @@ def _wait_in_service(request: Request, name: str) -> None:
 
 
 def _settled(request: Request, name: str) -> Mapping[str, Any]:
-    """Wait until the endpoint is neither created nor updated, and return it; SageMaker rejects changes before that."""
+    """Wait for the end of the endpoint's create or update, when SageMaker accepts changes; return its description."""
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
     while True:
         answer = _described(request, "describe_endpoint", EndpointName=name)
@@ -193,7 +194,7 @@ def _settled(request: Request, name: str) -> Mapping[str, Any]:
 
 
 def _described(request: Request, operation: str, **name: str) -> Mapping[str, Any]:
-    """Return the answer of a describe operation for a resource that is awaited.
+    """Call a describe operation for a resource whose status is awaited, and return the answer.
 
     Raises:
         ResourceFailure: the resource does not exist any more.
@@ -216,7 +217,7 @@ CREATED_WITH: Final = ("EndpointName", "VariantName", "Specification", "RuntimeC
 
 
 class InferenceComponent(ResourceType):
-    """AWS::SageMaker::InferenceComponent; complete when the requested copies are in service."""
+    """AWS::SageMaker::InferenceComponent; a create or update waits until the requested copies are in service."""
 
     type: ClassVar[str] = "AWS::SageMaker::InferenceComponent"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -247,7 +248,7 @@ class InferenceComponent(ResourceType):
         return _outcome(_in_service(request, name))
 
     def update(self, request: Request) -> Outcome:
-        """Set specification and copy count to the requested values, unless SageMaker has these values already."""
+        """Set the component's specification and copy count, unless SageMaker already has the requested values."""
         name = _component_name(request)
         # A rollback of the stack may find an update still in progress, and must not repeat SageMaker's own rollback.
         described = _component_settled(request, name)
@@ -276,15 +277,15 @@ class InferenceComponent(ResourceType):
 
 
 def _component_name(request: Request) -> str:
-    """Return the component's name in lower case, as in its ARN; only InvokeEndpoint heeds the case.
+    """Return the component's name from its ARN, in lower case; only InvokeEndpoint is case-sensitive.
 
-    AWS: API reference, CreateEndpoint.
+    Source: AWS API reference, CreateEndpoint.
     """
     return request.physical_id.rpartition("/")[2]
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Return True if the component differs from the request; its copy count matters only if the template changes it."""
+    """Return True if the component must be updated; ignore a copy count that the template does not change."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
@@ -331,7 +332,7 @@ def _in_service(request: Request, name: str) -> Mapping[str, Any]:
 
 
 def _component_settled(request: Request, name: str, *, cancellable: bool = False) -> Mapping[str, Any]:
-    """Wait until the component is neither created nor updated, and return it; SageMaker rejects changes before that."""
+    """Wait for the end of the component's create or update, when SageMaker accepts changes; return its description."""
     deadline, operation = time.monotonic() + TIMEOUT_SECONDS, "describe_inference_component"
     while True:
         described = _described(request, operation, InferenceComponentName=name)

@@ -1,7 +1,7 @@
 """Resource types of Application Auto Scaling and EventBridge Scheduler.
 
-`Ref` of a scalable target is its id, of a scaling policy its ARN (AWS: template reference of each type). The
-properties whose change makes a new resource are those of the types' schemas in cfn-lint.
+`Ref` gives the id of a scalable target and the ARN of a scaling policy (AWS: template reference of each type). The
+types' schemas in cfn-lint list the properties whose change creates a new resource.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ScalableTarget(ResourceType):
     )  # fmt: skip
 
     def create(self, request: Request) -> Outcome:
-        """Register a scalable target that must not be registered yet, then put its scheduled actions.
+        """Register a scalable target and put its scheduled actions; fail if the target is registered already.
 
         Raises:
             ResourceFailure: the target is registered already; a registration would change it.
@@ -48,7 +48,7 @@ class ScalableTarget(ResourceType):
         return Outcome(physical_id=physical_id, attributes={"Id": physical_id})
 
     def update(self, request: Request) -> Outcome:
-        """Register the target again, which changes its bounds, and update its scheduled actions."""
+        """Update the target's bounds by registering it again, and update its scheduled actions."""
         self._register(request)
         _put_actions(request)
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
@@ -71,7 +71,7 @@ class ScalableTarget(ResourceType):
 
 
 class ScalingPolicy(ResourceType):
-    """AWS::ApplicationAutoScaling::ScalingPolicy. The service itself makes the alarms of a target tracking policy."""
+    """AWS::ApplicationAutoScaling::ScalingPolicy; the service itself makes the alarms of target tracking."""
 
     type: ClassVar[str] = "AWS::ApplicationAutoScaling::ScalingPolicy"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -99,7 +99,7 @@ class ScalingPolicy(ResourceType):
 
 
 def _target(request: Request) -> dict[str, str]:
-    """Return the three members that name the policy's target, from ScalingTargetId or from the same properties.
+    """Return the three members that name the policy's target, from ScalingTargetId or from three properties.
 
     Raises:
         ResourceFailure: the template gives neither ScalingTargetId nor all three properties.
@@ -154,7 +154,7 @@ _SETTINGS: Final = (
 
 
 class Schedule(ResourceType):
-    """AWS::Scheduler::Schedule; `Ref` is the schedule's name. A changed name or group makes a new schedule."""
+    """AWS::Scheduler::Schedule; `Ref` is the schedule's name. A change of name or group creates a new schedule."""
 
     type: ClassVar[str] = "AWS::Scheduler::Schedule"
     known: ClassVar[frozenset[str]] = frozenset({*_SETTINGS, "Name"})
@@ -165,11 +165,11 @@ class Schedule(ResourceType):
         return self._put(request, "create_schedule", request.name("Name", limit=NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Replace every setting, as UpdateSchedule does: a setting that is left out gets its default again."""
+        """Replace all settings, as UpdateSchedule does: a setting that the template omits gets its default."""
         return self._put(request, "update_schedule", request.physical_id)
 
     def delete(self, request: Request) -> None:
-        """Remove the schedule; a one-time schedule may have been deleted after its call already."""
+        """Delete the schedule, unless it is a one-time schedule that has already deleted itself after its run."""
         call_if_there(
             request.client("scheduler"), "delete_schedule", Name=request.physical_id, GroupName=_group(request)
         )

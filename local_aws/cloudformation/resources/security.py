@@ -36,7 +36,7 @@ class Role(ResourceType):
     name_property: ClassVar[str | None] = "RoleName"
 
     def create(self, request: Request) -> Outcome:
-        """Make the role, then give it its policies."""
+        """Create the role, then add its inline and attached policies."""
         properties = request.properties
         client = request.client("iam")
         name = request.name("RoleName", limit=ROLE_NAME_LIMIT)
@@ -57,7 +57,7 @@ class Role(ResourceType):
         return Outcome(physical_id=name, attributes=_role_attributes(answer["Role"]))
 
     def update(self, request: Request) -> Outcome:
-        """Change the properties of the role, of which only name and path cannot change."""
+        """Change the role's properties except name and path, whose change creates a new role."""
         properties, old, name = request.properties, request.old_properties, request.physical_id
         client = request.client("iam")
         trust = policy_text(properties["AssumeRolePolicyDocument"])
@@ -79,7 +79,7 @@ class Role(ResourceType):
         return Outcome(physical_id=name, attributes=_role_attributes(call(client, "get_role", RoleName=name)["Role"]))
 
     def delete(self, request: Request) -> None:
-        """Take all policies off, then remove the role."""
+        """Detach or delete the role's policies, then delete the role."""
         client, name = request.client("iam"), request.physical_id
         if not call_if_there(client, "get_role", RoleName=name):
             return
@@ -91,7 +91,7 @@ class Role(ResourceType):
 
 
 class Policy(ResourceType):
-    """AWS::IAM::Policy, an inline policy of roles; its properties Users and Groups are not emulated."""
+    """AWS::IAM::Policy, an inline policy of one or more roles; its properties Users and Groups are not emulated."""
 
     type: ClassVar[str] = "AWS::IAM::Policy"
     known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "PolicyName", "Roles"})
@@ -104,7 +104,7 @@ class Policy(ResourceType):
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=POLICY_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
-        """Write the policy into the present roles; delete it from roles and under a name that it no longer has."""
+        """Write the policy into its present roles; delete it from former roles, and delete it under a former name."""
         self._write(request, list(request.properties["Roles"]))
         renamed = request.changed("PolicyName")
         for role in set(request.old_properties["Roles"]) - (set() if renamed else set(request.properties["Roles"])):
@@ -152,7 +152,7 @@ class ManagedPolicy(ResourceType):
         return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
 
     def update(self, request: Request) -> Outcome:
-        """Make the new document the default version and delete all others, since IAM keeps at most five versions."""
+        """Make the new document the default version and delete the other versions, since IAM keeps at most five."""
         client, arn = request.client("iam"), request.physical_id
         if request.changed("PolicyDocument"):
             document = policy_text(request.properties["PolicyDocument"])
@@ -163,7 +163,7 @@ class ManagedPolicy(ResourceType):
         return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
 
     def delete(self, request: Request) -> None:
-        """Detach the policy and remove it with its versions."""
+        """Detach the policy, delete its versions, then the policy."""
         client, arn = request.client("iam"), request.physical_id
         if not call_if_there(client, "get_policy", PolicyArn=arn):
             return
@@ -177,7 +177,7 @@ def _role_attributes(role: dict[str, Any]) -> dict[str, str]:
 
 
 def _set_attached(client: Any, member: str, *, wanted: list[str], current: list[str], **fixed: str) -> None:
-    """Attach and detach policies of a role, or roles of a policy; `member` is the request member that varies."""
+    """Attach and detach policies of one role, or roles of one policy; `member` is the member that varies."""
     for one in wanted:
         if one not in current:
             call(client, "attach_role_policy", **{member: one}, **fixed)
@@ -210,7 +210,7 @@ def _delete_old_versions(client: Any, arn: str) -> None:
 
 
 class Key(ResourceType):
-    """AWS::KMS::Key, a key whose deletion is scheduled, as in KMS."""
+    """AWS::KMS::Key; a delete only schedules the key's deletion, as in KMS."""
 
     type: ClassVar[str] = "AWS::KMS::Key"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -292,7 +292,7 @@ PARAMETER_NAME_LIMIT: Final = 1011
 
 
 class Parameter(ResourceType):
-    """AWS::SSM::Parameter, whose value is an attribute of the resource."""
+    """AWS::SSM::Parameter; `Fn::GetAtt` gives its type and value."""
 
     type: ClassVar[str] = "AWS::SSM::Parameter"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -302,7 +302,7 @@ class Parameter(ResourceType):
     volatile: ClassVar[frozenset[str] | None] = frozenset({"Type", "Value"})
 
     def create(self, request: Request) -> Outcome:
-        """Put a parameter that must not exist yet."""
+        """Create the parameter; fail if it already exists."""
         name = request.name("Name", limit=PARAMETER_NAME_LIMIT)
         return self._put(request, name, overwrite=False)
 

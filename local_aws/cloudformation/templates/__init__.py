@@ -1,1 +1,1 @@
-"""Templates as they are read: their sections, functions and parameters, and the schemas of resource types."""
+"""Reading of templates: their sections, intrinsic functions and parameters, and the schemas of resource types."""

@@ -1,7 +1,7 @@
-"""The form of intrinsic functions: how many arguments each takes, of which kind, and which functions may be inside.
+"""The form of intrinsic functions: the number and types of their arguments, and the functions allowed inside them.
 
-The forms are read from the schemas of functions that cfn-lint ships, for templates without a transform. The texts of
-refusal are CloudFormation's where a public report shows them.
+The forms come from cfn-lint's schemas of intrinsic functions, for templates without a transform. An error text is
+CloudFormation's own text if a public report quotes it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TEXTS: Final = {
 
 
 def check_functions(node: Any, block: str) -> None:
-    """Reject malformed functions anywhere in a part of a template, in branches that are not taken too.
+    """Reject malformed functions anywhere in a part of a template, also in branches of `Fn::If` that are not used.
 
     Args:
         node: the part.
@@ -70,7 +70,7 @@ def check_functions(node: Any, block: str) -> None:
 
 
 def check_condition(name: str, node: Any, block: str) -> None:
-    """Reject a condition of Conditions or Rules that is no boolean function.
+    """Reject a condition in Conditions or Rules that is not a boolean function.
 
     Raises:
         ValidationError: the expression is no condition, or a function in it is malformed.
@@ -85,7 +85,7 @@ def check_condition(name: str, node: Any, block: str) -> None:
 
 
 def _calls(node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every function of a part of a template with its argument, outer ones first."""
+    """Yield every intrinsic function in a part of a template with its argument; outer functions come first."""
     if isinstance(node, list):
         for item in node:
             yield from _calls(item)
@@ -117,7 +117,7 @@ def _check_variables(value: Any) -> None:
 
 @functools.cache
 def _documents() -> dict[str, Mapping[str, Any]]:
-    """Return cfn-lint's schema of each function that the engine resolves."""
+    """Return cfn-lint's schemas of the intrinsic functions that the engine resolves, by function name."""
     folder = data_folder() / "other" / "functions"
     found = {}
     for key in (*FUNCTIONS, *CONDITION_FUNCTIONS):
@@ -128,10 +128,10 @@ def _documents() -> dict[str, Mapping[str, Any]]:
 
 
 class _Form:
-    """One function's schema, against which an argument is held.
+    """Checks the argument of an intrinsic function against cfn-lint's schema of that function.
 
-    Only the words that these schemas use are known: `cfnContext` (the functions that may be there instead of a
-    literal), the branch for templates without a transform, and JSON Schema's plain words.
+    Only the keywords that these schemas use are supported: `cfnContext` (the functions that may replace a literal), the
+    branch for templates without a transform, and common keywords of JSON Schema.
     """
 
     def __init__(self, document: Mapping[str, Any], *, inside_rules: bool) -> None:
@@ -139,7 +139,7 @@ class _Form:
         self._inside_rules = inside_rules
 
     def fault(self, value: Any) -> str | None:
-        """Return what is wrong with an argument, None if nothing is."""
+        """Return the fault of an argument as text; None if it has no fault."""
         return self._fault(self._document, value)
 
     def _fault(self, schema: Any, value: Any) -> str | None:
@@ -208,7 +208,7 @@ def _kind_fault(schema: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _is_kind(value: Any, kind: str) -> bool:
-    """Return True if a literal is of a kind; CloudFormation takes numbers and booleans for text and the reverse."""
+    """Return True if a literal has the JSON type `kind`; as in CloudFormation, a number may be text and the reverse."""
     if kind == "array":
         return isinstance(value, list)
     if kind == "object":

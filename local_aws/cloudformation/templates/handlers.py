@@ -1,8 +1,8 @@
-"""The actions that CloudFormation's handlers of a resource type call, as the type's schema lists them.
+"""The IAM actions that CloudFormation's resource handlers call, from the schema of each resource type.
 
-A schema lists the actions for all properties of a type. CALLED_FOR has the properties without which a handler does not
-call an action; every other action of the schema is judged. So the emulation may ask for more rights than AWS does, but
-not for fewer.
+A schema lists the actions for all properties of a type together. CALLED_FOR names actions that a handler calls only if
+a certain property is set; all other actions of the schema count as called. So the emulation may require more
+permissions than AWS does, but never fewer.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ CALLED_FOR: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def handler_actions(resource_type: str, verb: Verb, properties: Mapping[str, Any]) -> list[str]:
-    """Return the actions that a handler needs for a resource with these properties, in the order of the schema.
+    """Return the IAM actions that a handler needs for a resource with these properties, in the schema's order.
 
-    After a create and an update CloudFormation reads the resource for its attributes, so these include the actions of
-    the handler that reads. A type without a schema, such as a custom resource, has none.
+    CloudFormation reads a resource's attributes after a create or update, so the list then includes the read handler's
+    actions. The list is empty for a type without a schema, such as a custom resource.
     """
     wanted = CALLED_FOR.get(resource_type, {})
 
@@ -133,9 +133,9 @@ def handler_actions(resource_type: str, verb: Verb, properties: Mapping[str, Any
 
 @cache
 def permissions(resource_type: str) -> dict[str, tuple[str, ...]]:
-    """Return the permissions of a type's handlers by handler: create, read, update, delete, list, and `tagging`.
+    """Return the permissions of a resource type by handler: create, read, update, delete, list, and `tagging`.
 
-    A type without a schema has none.
+    A type without a schema has no entries.
     """
     if not knows(resource_type):
         return {}

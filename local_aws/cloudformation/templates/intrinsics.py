@@ -1,9 +1,8 @@
-"""Resolving a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
+"""Resolve a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
 
-AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not supported is rejected by name.
-
-The module also finds the references in an expression. The references decide the order of a deploy and the causes of a
-change.
+AWS: CloudFormation user guide, "Intrinsic function reference". An intrinsic function that is not supported is rejected
+with an error that names it. The module also finds the references in an expression; they determine the order of a deploy
+and the causes of changes in a change set.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ NO_VALUE: Final = _NoValue()
 
 
 class Values(Protocol):
-    """The source of the `Ref` and `Fn::GetAtt` values of resources: the deployed resources, or a planned deploy."""
+    """The source of `Ref` and `Fn::GetAtt` values: either the deployed resources, or the plan of a change set."""
 
     def ref(self, logical_id: str) -> Any:  # the value of a Ref has any type
         """Return the value of a `Ref` to a resource."""
@@ -73,15 +72,15 @@ class Resolver:
         self._conditions: dict[str, bool] = {}
 
     def resolve(self, node: Any) -> Any:
-        """Return the value of any part of a template; `NO_VALUE` when the whole part is to be left out.
+        """Return the resolved value of any part of a template, or `NO_VALUE` if the part must be omitted.
 
-        Dynamic references are resolved last, so that a function sees the reference and not its value, and a
-        reference may be put together by `Fn::Sub` or `Fn::Join`.
+        Dynamic references (`{{resolve:…}}`) are resolved last: a function sees the reference instead of its value, and
+        `Fn::Sub` or `Fn::Join` can build a reference.
         """
         return self._with_dynamic(self.evaluate(node))
 
     def evaluate(self, node: Any) -> Any:
-        """Return the value of any part of a template with its dynamic references as they are written."""
+        """Return the resolved value of any part of a template, but leave dynamic references unresolved."""
         if isinstance(node, dict):
             return self._evaluate_dict(node)
         if isinstance(node, list):
@@ -118,7 +117,7 @@ class Resolver:
         return {name: self.condition(name) for name in self._template.section("Conditions")}
 
     def holds(self, node: Any) -> bool:
-        """Return the truth of a condition expression."""
+        """Return True if a condition expression is true."""
         if isinstance(node, dict) and len(node) == 1:
             ((key, value),) = node.items()
             if key == "Condition":
@@ -128,7 +127,7 @@ class Resolver:
         raise ValidationError(f"Template error: {json.dumps(node)} is no condition")
 
     def text(self, node: Any) -> str:
-        """Write a resolved value as text, as `Fn::Join` and `Fn::Sub` insert it."""
+        """Resolve an expression and return its value as the text that `Fn::Join` and `Fn::Sub` insert."""
         return as_text(self.evaluate(node))
 
     def ref(self, name: Any) -> Any:
@@ -180,7 +179,7 @@ class Resolver:
         return self._import_value(self.text(value))
 
     def region_zones(self, value: Any) -> list[str]:
-        """Return the availability zones of a `Fn::GetAZs`; the region name "" stands for the stack's region."""
+        """Return the availability zones for `Fn::GetAZs`; the argument "" means the stack's region."""
         region = self.text(value) or str(self._names["AWS::Region"])
         return [f"{region}{zone}" for zone in AVAILABILITY_ZONES]
 
@@ -195,7 +194,7 @@ class Resolver:
 
 
 def as_text(value: Any) -> str:  # the value is any scalar of JSON
-    """Write a scalar as CloudFormation inserts it into text: `true`, `1`, `x`."""
+    """Convert a scalar to text as CloudFormation does when it inserts one into a string: `true`, `1`, `x`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list)):
@@ -204,7 +203,7 @@ def as_text(value: Any) -> str:  # the value is any scalar of JSON
 
 
 def short_text(value: Any) -> str:  # any part of a template
-    """Write a part of a template in a line of an error, cut after 100 characters."""
+    """Write a part of a template as JSON for an error text, cut after 100 characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= SHORT else f"{text[:SHORT]}…"
 
@@ -268,18 +267,18 @@ SUB_NAME: Final = re.compile(r"[A-Za-z0-9_.:]+")
 
 @dataclass(frozen=True, order=True)
 class Reference:
-    """A `Ref` to `target`, or a `Fn::GetAtt` when there is an attribute ("" for a Ref)."""
+    """A `Ref` to `target` if `attribute` is "", otherwise a `Fn::GetAtt` of that attribute."""
 
     target: str
     attribute: str = ""
 
     def __str__(self) -> str:
-        """Return the reference as the CausingEntity of a change set: `Bucket` or `Bucket.Arn`."""
+        """Return the reference in the form of a change set's CausingEntity: `Bucket` or `Bucket.Arn`."""
         return f"{self.target}.{self.attribute}" if self.attribute else self.target
 
 
 def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[Reference]:
-    """Return all references of an expression.
+    """Return all references to resources and parameters in an expression.
 
     Args:
         node: any part of a template.
@@ -289,12 +288,12 @@ def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[R
 
 
 def used_conditions(node: Any) -> set[str]:
-    """Return the names of the conditions that the `Fn::If` of an expression name."""
+    """Return the names of the conditions in all `Fn::If` functions of an expression."""
     return {str(value[0]) for value in _arguments(node, "Fn::If")}
 
 
 def imported_names(node: Any) -> list[Any]:
-    """Return the arguments of all `Fn::ImportValue` of an expression."""
+    """Return the arguments of all `Fn::ImportValue` functions in an expression."""
     return list(_arguments(node, "Fn::ImportValue"))
 
 
@@ -346,7 +345,7 @@ def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
 
 
 def get_att_parts(value: Any) -> tuple[str, str]:
-    """Return the resource and the attribute of a `Fn::GetAtt`, written as `A.B` or as a list."""
+    """Return the resource and the attribute that a `Fn::GetAtt` names; its argument is `A.B` or a list."""
     if isinstance(value, str):
         target, _, attribute = value.partition(".")
         return target, attribute

@@ -1,6 +1,6 @@
-"""Values of a template's parameters: from the request, the stack's previous values and the defaults, with their rules.
+"""Values of a template's parameters, from the request, the stack's previous values or the defaults, and their checks.
 
-AWS: CloudFormation user guide, "Parameters", whose texts of refusal these are.
+Source of rules and error texts: CloudFormation user guide, "Parameters".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DESCRIPTION_LIMIT: Final = 4000
 
 
 def check_parameters(declared: Mapping[str, Any]) -> None:
-    """Reject a declaration that CloudFormation would reject, before any value is looked at.
+    """Reject parameter declarations that CloudFormation would reject, before any given value is checked.
 
     Raises:
         ValidationError: a name, a type or a key of a parameter is not allowed, or its default breaks its constraints.
@@ -93,7 +93,7 @@ def _check_keys(key: str, spec: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter of a stack: `given` is what the user passed, `value` what a `Ref` to it gives."""
+    """One parameter of a stack: `given` is the value that the user passed, `value` the value that a `Ref` gives."""
 
     key: str
     given: str
@@ -115,7 +115,7 @@ def resolve_parameters(
     previous: Mapping[str, Parameter],
     lookup_ssm: Callable[[str], str],
 ) -> dict[str, Parameter]:
-    """Return a stack's parameters from the request, the stack's previous values and the template's defaults.
+    """Return a stack's parameters; each value comes from the request, the previous value or the default.
 
     Args:
         template: the template with its Parameters.
@@ -156,7 +156,7 @@ def _default(spec: Mapping[str, Any]) -> str | None:
 
 
 def as_given(scalar: Any) -> str:  # a text, a number or a boolean of JSON
-    """Write a default or an allowed value as a caller gives it: `true`, `1`, `x`."""
+    """Convert a default or an allowed value to the text that a caller would pass: `true`, `1`, `x`."""
     if isinstance(scalar, bool):
         return "true" if scalar else "false"
     return str(scalar)
@@ -177,7 +177,7 @@ def _parameter(key: str, spec: Mapping[str, Any], text: str, lookup_ssm: Callabl
 
 
 def _items(text: str) -> list[str]:
-    """Return the items of a list parameter, without the spaces around them."""
+    """Split a list parameter's text into its items, without the spaces around each item."""
     return [part.strip() for part in text.split(",")] if text else []
 
 

@@ -1,7 +1,7 @@
-"""The rules of resource types from AWS's schemas: properties, those whose change replaces the resource, and tags.
+"""The rules of resource types from AWS's schemas: properties, changes that replace the resource, and tags.
 
-The schemas are those that cfn-lint ships, AWS's own of its CloudFormation registry. AWS's schemas are read from
-cfn-lint's data folder, since importing cfn-lint takes two seconds.
+The schemas are those of AWS's CloudFormation registry, which cfn-lint ships. The module reads them from cfn-lint's data
+folder, since importing cfn-lint takes two seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PropertyPath = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """One resource type's schema, as far as the engine needs it.
+    """The parts of a resource type's schema that the engine needs.
 
     Args:
         properties: the names of the properties, read-only ones included; empty if the type takes every property.
@@ -51,9 +51,10 @@ class Schema:
     system_tags: bool = False
 
     def replaces(self, path: PropertyPath, before: Any, after: Any) -> bool:
-        """Return True if the change of the value at `path` means a new resource.
+        """Return True if a change of the value at `path` requires a new resource.
 
-        A create-only property may be at the path, around it, or inside the value; an index of a list matches `*`.
+        The create-only property may be the value at the path, contain it, or be a part of it. A list index in `path`
+        matches a `*` in the path of a create-only property.
         """
         return any(
             all(one in ("*", other) for one, other in zip(fixed, path, strict=False))
@@ -101,7 +102,7 @@ def knows(type_name: str) -> bool:
 
 
 def value_at(properties: Any, path: PropertyPath) -> Any:
-    """Return the value at a path, None if there is none; behind a `*` the values of all items, as a list."""
+    """Return the value at a path, or None; for a path with a `*`, return the values of all list items as a list."""
     for depth, part in enumerate(path):
         if part == "*":
             items = properties if isinstance(properties, list) else []
@@ -125,7 +126,7 @@ def _read(kind: str, name: str) -> dict[str, Any]:
 
 @functools.cache
 def data_folder() -> Path:
-    """Return the folder of cfn-lint's schemas: of types by region, of functions, of sections."""
+    """Return cfn-lint's folder of schemas: of resource types by region, of functions, and of template sections."""
     spec = importlib.util.find_spec("cfnlint")
     assert spec is not None  # noqa: S101 - installed with the group `local`
     assert spec.origin is not None  # noqa: S101 - a package with an __init__.py

@@ -1,4 +1,4 @@
-"""The form of a template's sections: parameters, mappings, conditions, rules and outputs, and how many there may be.
+"""The form of a template's sections (parameters, mappings, conditions, rules and outputs), and their largest sizes.
 
 AWS: CloudFormation user guide, "Template anatomy" and "Understand CloudFormation quotas".
 """
@@ -117,7 +117,7 @@ def _check_rules(template: Template) -> None:
 
 
 def _reject_resources(template: Template, block: str, content: Mapping[str, Any]) -> None:
-    """Reject references from a block that is evaluated before there is any resource."""
+    """Reject references to resources from a block that is evaluated before any resource exists."""
     check_functions(dict(content), block)
     targets = {one.target for one in references(dict(content))}
     known = {name for name in targets if name.startswith("AWS::") or name in template.section("Parameters")}
@@ -129,7 +129,7 @@ def _reject_resources(template: Template, block: str, content: Mapping[str, Any]
 
 
 def _named(node: Any) -> Iterator[str]:
-    """Yield the names of the conditions that a condition refers to."""
+    """Yield the names of the other conditions that a condition refers to."""
     if isinstance(node, dict):
         if set(node) == {"Condition"}:
             yield str(node["Condition"])

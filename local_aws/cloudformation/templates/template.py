@@ -1,4 +1,4 @@
-"""Templates: read JSON and YAML from a body or from S3, and check the form of their resources.
+"""Read templates in JSON or YAML from a request's body or from S3, and check the form of their resources.
 
 YAML short forms (`!Ref`, `!Sub`, `!GetAtt A.B` …) become the long forms, so that the other modules handle one spelling
 only (AWS: CloudFormation user guide, "Intrinsic function reference").
@@ -56,7 +56,7 @@ class ResourceDefinition:
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """A template as it was sent (`body`) and as it was read."""
+    """A template: its text (`body`) and its parsed content."""
 
     body: str
     document: Mapping[str, Any]
@@ -76,10 +76,10 @@ SHOWN: Final = 40
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader for CloudFormation's tags. `2012-10-17` stays text, since a policy's version is not a date."""
+    """A YAML loader that knows CloudFormation's tags, and reads a policy's version `2012-10-17` as text, not date."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose the next node; CloudFormation takes no aliases (text: seeebiii/aws-cloudformation-templates#1)."""
+        """Compose the next YAML node; reject aliases (error text from seeebiii/aws-cloudformation-templates#1)."""
         if self.check_event(yaml.AliasEvent):
             raise ValidationError("Template error: YAML aliases are not allowed in CloudFormation templates")
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -108,7 +108,7 @@ _Loader.yaml_implicit_resolvers = {
 
 @functools.lru_cache(maxsize=16)
 def parse_template(body: str) -> Template:
-    """Read a template and check its form.
+    """Parse a template's text and check its form.
 
     Raises:
         ValidationError: the text is neither JSON nor YAML, or a section or a resource is malformed.
@@ -147,7 +147,7 @@ def _read(body: str) -> dict[str, Any]:
 
 
 def _null(node: Any, path: str = "") -> str | None:
-    """Return the path of the first null of a template, None if it has none."""
+    """Return the path of the first null in a template; None if the template contains no null."""
     if node is None:
         return path
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -175,7 +175,7 @@ def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a templat
 
 
 def _check_keys(logical_id: str, entry: Mapping[str, Any]) -> None:
-    """Reject an entry of Resources with a key that there is not, or with a value of the wrong kind."""
+    """Reject an entry of Resources with an unknown key, or with a value of the wrong type."""
     unknown = sorted(set(entry) - RESOURCE_KEYS)
     if unknown:
         raise ValidationError(f"Invalid template resource property {_names(unknown)} in [{logical_id}]")
@@ -222,7 +222,7 @@ def _names(names: list[str]) -> str:
 
 
 def template_body(request: Mapping[str, Any], s3: Callable[[], Any]) -> str:  # boto3's client
-    """Return the text of the template that a request names; `s3` returns the client that reads it.
+    """Return the text of the template that a request contains or names; `s3` returns a client for reading it from S3.
 
     Raises:
         ValidationError: the request names no template, the S3 object cannot be read, or the template is too large.
@@ -249,10 +249,10 @@ def template_body(request: Mapping[str, Any], s3: Callable[[], Any]) -> str:  # 
 
 
 def s3_location(url: str) -> tuple[str, str]:
-    """Return bucket and key of an S3 URL.
+    """Return the bucket and the key that an S3 URL names.
 
-    The URL is `https://BUCKET.s3.REGION.amazonaws.com/KEY`, `https://s3.REGION.amazonaws.com/BUCKET/KEY`, or with
-    AWS_ENDPOINT_URL set an address of this machine, `http://127.0.0.1:PORT/BUCKET/KEY`.
+    The URL is `https://BUCKET.s3.REGION.amazonaws.com/KEY` or `https://s3.REGION.amazonaws.com/BUCKET/KEY`. If the
+    caller has set AWS_ENDPOINT_URL, the URL names this machine: `http://127.0.0.1:PORT/BUCKET/KEY`.
 
     Raises:
         ValidationError: the URL has another form.
