@@ -95,9 +95,11 @@ def write_models(root: Path, handler: str, names: list[str], idle_s: float | Non
     with (code / "cohost_forward.py").open("a") as file:
         file.write(_POISON)
     if idle_s is not None:
-        link = code / "cohost_link.py"
-        changed = link.read_text(encoding="utf-8").replace(_IDLE, f"_IDLE_S: Final = {idle_s}")
-        link.write_text(changed, encoding="utf-8")
+        place = code / "cohost_place.py"
+        before, found, after = place.read_text(encoding="utf-8").partition(_IDLE)
+        if not found:
+            raise ValueError(f"{place} has no line {_IDLE!r}")
+        place.write_text(f"{before}_IDLE_S: Final = {idle_s}{after}", encoding="utf-8")
     shared = {"shared": "true"} if handler == "shared" else {}
     return {
         name: write_model(root / "models" / name, TOKENIZER, "batched", code, pass_timeout_s=_PASS_TIMEOUT_S, **shared)

@@ -3,7 +3,7 @@
 CohostError              base of all these errors: the user can correct the cause, as the error's text describes
 ├── CatalogError         the catalog file has faults
 ├── InvalidValueError    a key of the catalog, or an option, has a value that is not allowed
-├── ImageError           an image reference is unknown, or does not fit the backend or the region
+├── ImageError           an image reference cannot be read, or does not fit the region or the task
 ├── RoutingError         a call names a model, or a way of addressing one, that the endpoint does not have
 ├── InvocationError      the endpoint answered a call with an error
 │   ├── ModelNotReadyError   the model is still loading
@@ -23,7 +23,7 @@ CohostError              base of all these errors: the user can correct the caus
 ├── OnnxError            a model cannot be exported, or an archive is not the expected one
 ├── CleanupError         a resource could not be removed, or did not reach a final state in time
 ├── ReportError          a folder holds no load test results that this version can read
-├── BenchError           the load test measured nothing
+├── BenchError           the load test could not be run, or measured nothing
 └── LoadError            an option of the load test cannot be used (load_tests/__init__.py)
 
 The errors of `cohost/archives` have another base, `cohost.archives.errors.ArtifactError`, because that folder is also

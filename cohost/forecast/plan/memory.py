@@ -333,8 +333,9 @@ def required_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> dict[s
     A model that has its own processes requires the memory of its loaded, idle workers and reserves that of their
     activations. The estimated memory of CUDA kernels is left out, since rounding up adds more than that on average. A
     model with `handler: shared` requires the memory of its proxy process and of its weights. A model with `handler:
-    shared` reserves the memory of an engine process during the largest forward pass of all shared models, since any of
-    these models may be loaded first and so start the engine process. So adding a shared model with a larger forward
+    shared` reserves the memory of the engine processes during the largest forward passes of all shared models (on a GPU
+    one pass per engine process, on a CPU two), since any of these models may be loaded first and so start the engine
+    process. So adding a shared model with a larger forward
     pass changes the memory keys of all shared models.
     """
     known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}

@@ -60,7 +60,10 @@ _JSON = "application/json"
 
 
 def answer_format(request: Input) -> str:
-    """Return the answer's content type: the value of `Accept`; JSON if the request has no `Accept` or accepts "*/*"."""
+    """Return the answer's content type: the value of `Accept`, or JSON if `Accept` has "*/*".
+
+    A request without `Accept` gets JSON, unless its Content-Type begins with "tensor/": then it gets that Content-Type.
+    """
     accept = request.get_property("Accept")
     if accept:
         return _JSON if "*/*" in accept else str(accept)
