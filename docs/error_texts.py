@@ -98,7 +98,7 @@ def _family(trees: Iterable[ast.Module], roots: Iterable[str] = (ROOT_ERROR,)) -
 
 
 def _gathering(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of the error classes whose `__init__` takes no `code`, because they gather other errors."""
+    """Yield the names of the classes whose `__init__` takes no `code`, because such errors gather other errors."""
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
         methods = (method for method in node.body if isinstance(method, ast.FunctionDef))
         given = (method.args.args for method in methods if method.name == "__init__")
