@@ -36,7 +36,7 @@ This page is written from the source by `make docs`.
 
 @dataclass(frozen=True, order=True)
 class Text:
-    """One message: the error's class, its code, the text, and the module that raises it."""
+    """One error message: the error's class, its code, its text, and the module that raises the error."""
 
     kind: str
     code: str
@@ -52,8 +52,7 @@ def collect() -> list[Text]:
 
 
 def uncoded() -> list[str]:
-    """Return the places (`file:line`) that create an error from its text alone, except for errors that gather others.
-    """
+    """Return the places (`file:line`) that create an error from its text alone, except errors that gather others."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_sources())}
     gathering = {name for tree in trees.values() for name in _gathering(tree)}
     kinds = _family(trees.values()) - _family(trees.values(), gathering) | {FIELD_FAULT}
