@@ -1,7 +1,7 @@
-"""Keep the tables of catalog.md equal to the catalog's models: their keys, defaults and allowed values.
+"""Keep the tables of catalog.md equal to the catalog's Pydantic classes: keys, defaults and allowed values.
 
 `python docs/catalog_tables.py` rewrites the columns "default" and "allowed"; the description of a key is written by
-hand and kept. A test checks that the page is complete and equal to the models.
+hand and kept. A test checks that the page is complete and equal to the classes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TABLE: Final = re.compile(r"^\| key \|.*\n\|[ -|]+\n(?P<rows>(?:\|.*\n)*)", re.
 
 
 class MissingRowError(Exception):
-    """A key has no row, a row has no key, or a section has no table; the text names it."""
+    """A key has no row in catalog.md, a row has no key, or a section has no table; the message says which one."""
 
 
 def refresh(text: str) -> str:
-    """Return the page with the columns that follow from the models.
+    """Return the text of catalog.md with the columns "default" and "allowed" written from the Pydantic classes.
 
     Raises:
-        MissingRowError: the page and the models do not have the same sections and keys.
+        MissingRowError: the page and the classes do not have the same sections and keys.
     """
     models = dict(_sections(Catalog))
     written = {found["name"] for found in _SECTION.finditer(text)}
@@ -56,7 +56,7 @@ def refresh(text: str) -> str:
 
 
 def _sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield each part of the catalog that has keys of its own, by its name in the file."""
+    """Yield the name and the Pydantic class of each part of a catalog file that has keys of its own."""
     for name, field in model.model_fields.items():
         for inner in _models_in(field.annotation):
             yield field.alias or name, inner
@@ -90,9 +90,10 @@ def _cells(row: str) -> list[str]:
 
 
 def _default(field: FieldInfo, written: str) -> str:
-    """Return the value if the key is left out; if that is more than one value, the page states it by hand.
+    """Return the table cell of a key's default; if the default is not one plain value, keep the cell written by hand.
 
-    A default that differs by topology is followed by a semicolon and the other ones, also by hand.
+    If the default differs by topology, the cell written by hand has the usual default, a semicolon and the other
+    defaults.
     """
     if field.is_required():
         # A key may be required in most catalogs and known in the others, which the page states by hand too.

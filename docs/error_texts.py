@@ -1,7 +1,7 @@
 """Write errors.md: every error that the project raises with its code and text, read from its source.
 
-`python docs/error_texts.py` writes the page; a test checks that it equals the source. Values in a text appear as
-`{name}`.
+`python docs/error_texts.py` writes errors.md; a test checks that errors.md agrees with the source. A value that the
+code inserts into an error's text appears as `{name}`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ This page is written from the source by `make docs`.
 
 @dataclass(frozen=True, order=True)
 class Text:
-    """One message: the error's class, its code, the text, and the module that raises it."""
+    """One error message: the error's class, its code, its text, and the module that raises the error."""
 
     kind: str
     code: str
@@ -45,14 +45,14 @@ class Text:
 
 
 def collect() -> list[Text]:
-    """Return all messages of the project, sorted and each once."""
+    """Return all error messages of the project, sorted and without repetitions."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_sources())}
     kinds = _family(trees.values())
     return sorted({text for path, tree in trees.items() for text in _texts(path, tree, kinds)})
 
 
 def uncoded() -> list[str]:
-    """Return the places, as `file:line`, where an error is made of its text alone and does not gather others."""
+    """Return the places (`file:line`) that create an error from its text alone, except errors that gather others."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_sources())}
     gathering = {name for tree in trees.values() for name in _gathering(tree)}
     kinds = _family(trees.values()) - _family(trees.values(), gathering) | {FIELD_FAULT}
@@ -66,7 +66,7 @@ def uncoded() -> list[str]:
 
 
 def page(texts: Iterable[Text]) -> str:
-    """Render the page as Markdown."""
+    """Return the content of errors.md: the given messages, with a heading for each error class."""
     lines = [HEAD]
     kind = ""
     for text in texts:
@@ -83,7 +83,7 @@ def _sources() -> Iterator[Path]:
 
 
 def _family(trees: Iterable[ast.Module], roots: Iterable[str] = (ROOT_ERROR,)) -> frozenset[str]:
-    """Return the names of the roots and of all classes that derive from them, directly or not."""
+    """Return the names in `roots` and of all classes that derive from these classes, directly or indirectly."""
     bases = {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
         for tree in trees
@@ -97,7 +97,7 @@ def _family(trees: Iterable[ast.Module], roots: Iterable[str] = (ROOT_ERROR,)) -
 
 
 def _gathering(tree: ast.Module) -> Iterator[str]:
-    """Yield the classes that take something else than code, field and problem."""
+    """Yield the names of the classes whose `__init__` takes no `code`, because such errors gather other errors."""
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
         methods = (method for method in node.body if isinstance(method, ast.FunctionDef))
         given = (method.args.args for method in methods if method.name == "__init__")
@@ -149,7 +149,7 @@ def _name(value: ast.expr) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Escape the words for Markdown."""
+    """Return an error's text with the characters escaped that Markdown would interpret."""
     return re.sub(r"([\\*_<>\[\]`|])", r"\\\1", words)
 
 

@@ -1,6 +1,7 @@
-"""Differences of the documentation's site from its files.
+"""Change the Markdown of `docs` for the documentation's site: links to files outside `docs`, and marks of code blocks.
 
-A link out of `docs` has no page there, so it becomes a path; the marks of code blocks (CONTRIBUTING.md) are for tests.
+The site has no page for a file outside `docs`, so a link to this file becomes the file's path. The comments that mark
+code blocks (`<!-- run -->`, see CONTRIBUTING.md) are removed, because only tests need them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ _MARK = re.compile(r"^[ ]*<!--[^>]*-->\n(?=[ ]*```)", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Replace a link out of the documentation by the path of the project's file, if no page of the site has it.
+    """Return a page with each link to a file outside `docs` replaced by the file's path, and without code-block marks.
 
-    Pages of `decisions/` link to their neighbours with `../` too; those stay links.
+    A page of `decisions/` also links to pages of `docs` with `../`; such a link stays a link.
     """
     linked = _OUTSIDE.sub(lambda found: found[0] if _is_page(found["path"]) else f"`{found['path']}`", markdown)
     return _MARK.sub("", linked)
