@@ -122,9 +122,11 @@ class Place:
         if set(_OLDER_NAME) & os.environ.keys() == {_OLDER_NAME[1]}:
             del environment[_OLDER_NAME[0]]
         with _output(self._server) as output:
-            # A session of its own, so that no signal to the worker's process group reaches the engine process.
+            # A process group of its own, so that no signal to the worker's process group reaches the engine process. In
+            # a session of its own, Linux's autogroup scheduler would give each engine process as much CPU time as all
+            # proxy processes and the server together, and their answers would wait.
             child = subprocess.Popen(  # noqa: S603 - this interpreter and a file of this folder
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, process_group=0
             )
         self._children.append(child)
         limit = time.monotonic() + _START_S

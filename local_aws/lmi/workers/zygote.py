@@ -187,7 +187,7 @@ class _Zygote:
             for number in (signal.SIGCHLD, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             die_with_parent()
-            os.setsid()
+            os.setpgid(0, 0)
             self._leave_to_parent()
             for descriptor, standard in zip(descriptors, _STANDARD, strict=True):
                 os.dup2(descriptor, standard)

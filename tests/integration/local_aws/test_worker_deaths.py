@@ -64,11 +64,11 @@ class Deployed(Aws):
 
     def workers(self) -> set[int]:
         """The process ids of all workers of the instance, those that no model lists too."""
-        return {pid for pid in self._forks() if os.getsid(pid) != pid}
+        return {pid for pid in self._forks() if os.getpgid(pid) != pid}
 
     def engines(self) -> set[int]:
-        """The process ids of all engine processes of the instance; each is the first of a session, no worker is."""
-        return {pid for pid in self._forks() if os.getsid(pid) == pid}
+        """The process ids of all engine processes of the instance; each leads a process group, no worker does."""
+        return {pid for pid in self._forks() if os.getpgid(pid) == pid}
 
     def _forks(self) -> set[int]:
         container = psutil.Process(self._instance()["pid"])
