@@ -144,7 +144,7 @@ class Service:
             self._log(seen)
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Let the backend load the model.
+        """Load the model in the backend: the engine process, or a test's stand-in for it.
 
         Raises:
             ValueError: the options are wrong or the model cannot be served.

@@ -83,10 +83,10 @@ class Step(Record):
 class Headline(Record):
     """The headline numbers of one model, or of all models together, by which designs are compared.
 
-    Latencies are from the step with the fewest texts per call and the fewest callers. Batch efficiency is the items per
-    second at batch 8 divided by the items per second at batch 1, with equally many callers. The numbers at batch 8
-    (texts per call) are None if no step measured them. The cost in USD per million items at batch 8 is also None if the
-    price is not known.
+    Latencies are from the step with the fewest texts per call and the fewest callers. Batch efficiency compares calls
+    of 8 texts with calls of 1 text, from equally many callers: the texts per second of the former, divided by those of
+    the latter. The numbers at batch 8 (texts per call) are None if no step measured them. The cost in USD per million
+    items at batch 8 is also None if the price is not known.
     """
 
     model: str

@@ -195,7 +195,7 @@ class Policies:
         self._clock = clock
 
     async def act(self, triggers: Iterable[AlarmTrigger]) -> None:
-        """Apply policies that alarms triggered together; a target gets the largest capacity that they request."""
+        """Apply the policies whose alarms fired at the same time; each target gets the largest of their capacities."""
         by_target: dict[int, tuple[ScalableTarget, list[tuple[Policy, AlarmTrigger]]]] = {}
         for trigger in triggers:
             if (found := self._targets.of_action(trigger.action)) is not None:

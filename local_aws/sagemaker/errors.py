@@ -194,7 +194,7 @@ def no_instance_ready(owner: str) -> ServiceUnavailable:
 
 
 def no_component_capacity() -> ValidationError:
-    """Report a call of a component without copies (text: AWS's blog post on scaling inference components to zero)."""
+    """Return the error of a call to a component without copies; AWS's blog on scaling to zero quotes its message."""
     return ValidationError(
         "Inference Component has no capacity to process this request. ApplicationAutoScaling may be "
         "in-progress (if configured) or try to increase the capacity by invoking "

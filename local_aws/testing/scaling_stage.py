@@ -225,7 +225,7 @@ def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
 
 
 async def register(stage: Stage, minimum: int = 0, maximum: int = 4, whose: dict[str, str] = COMPONENT) -> None:
-    """Register the resource `whose` as a scalable target."""
+    """Register a resource, given by its ResourceId `whose`, as a scalable target."""
     await stage.operations.register({**whose, "MinCapacity": minimum, "MaxCapacity": maximum})
 
 

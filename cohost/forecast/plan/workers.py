@@ -260,7 +260,7 @@ def shared_engines(
 
 
 def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
-    """Return an entry's largest forward pass as (texts, tokens per text); if `tokens` is None, of texts of full length.
+    """Return the largest forward pass of a model's worker as (texts, tokens per text).
 
     DJL's own handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so the plan
     takes the entry's `batch_size` as the largest value that callers send. The project's batching handler fills a pass
